@@ -12,7 +12,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 (before anything that needs it is 
 
 
 def _end(kind: type[BaseException], error: BaseException, trace: object) -> None:
-    """Ctrl-C while modules are imported is no reason for a traceback."""
+    """Print the traceback of an error, but none after Ctrl-C while modules are imported."""
     if not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)  # pyright: ignore[reportArgumentType]
 
@@ -45,8 +45,7 @@ except ImportError as missing:
 
 if TYPE_CHECKING:
     from madl.logbook.claims import Result
-    from madl.logbook.records import Store
-    from madl.running.plans import Options, StoredPlan
+    from madl.running.plans import Options, RunPlan
     from madl.running.project import Project
     from madl.running.queues import Progress
     from madl.site.report import Ledger
@@ -56,11 +55,13 @@ log = logging.getLogger("madl")
 
 
 class _Wrong(click.ClickException):
+    """Error in the command itself: exit status 2."""
+
     exit_code = 2
 
 
 class _Group(click.Group):
-    """Errors that the user can fix become one line at this edge, and nowhere else."""
+    """The commands; every error of one becomes one line here, and nowhere else."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -69,8 +70,8 @@ class _Group(click.Group):
             raise
         except Exception as error:
             log.debug("what went wrong, and where:", exc_info=error)
-            told = _Wrong if isinstance(error, WrongCommand) else click.ClickException
-            raise told(" ".join(_what_to_do(error).split())) from error
+            kind = _Wrong if isinstance(error, WrongCommand) else click.ClickException
+            raise kind(" ".join(_error_message(error).split())) from error
         except KeyboardInterrupt:
             from madl.machine.lifeline import STOPPED
 
@@ -78,24 +79,26 @@ class _Group(click.Group):
             sys.exit(130)
 
 
-def _what_to_do(error: Exception) -> str:
-    """An error in one line."""
+def _error_message(error: Exception) -> str:
+    """An error's problem, and what to do about it."""
     if isinstance(error, MadlError):
         return str(error)
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
-        return (
-            f"the disk is full ({error.filename or 'where .madl, docs or temporary files lie'}); "
-            "free some space and run the same command again, finished cases are kept"
-        )
-    if isinstance(error, OSError) and error.filename:
-        return (
-            f"cannot use {error.filename} ({(error.strerror or str(error)).lower()}); see that it "
-            "is there and may be written, then run the same command again"
-        )
     if isinstance(error, OSError):
+        why = (error.strerror or str(error)).lower()
+        if error.errno in NO_ROOM:
+            where = error.filename or "where .madl, docs or temporary files lie"
+            return (
+                f"the disk is full ({where}); free some space and run the same command again, "
+                "finished cases are kept"
+            )
+        if error.filename:
+            return (
+                f"cannot use {error.filename} ({why}); see that it is there and may be written, "
+                "then run the same command again"
+            )
         return (
-            f"a file or folder cannot be used ({(error.strerror or str(error)).lower()}); see that "
-            "those given are ordinary ones, or run it as `cli.py -v …` to see which"
+            f"a file or folder cannot be used ({why}); see that those given are ordinary ones, or "
+            "run it as `cli.py -v …` to see which"
         )
     if isinstance(error, ModuleNotFoundError):
         return f"{error}; {ACTIVATE}"
@@ -108,7 +111,7 @@ def _what_to_do(error: Exception) -> str:
 
 
 def _stems(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of experiments, which the number of a question may stand for."""
+    """The experiments' names as given, but questions' ids ("1.2") replaced by names."""
     project = _project() if given else None
     return tuple(dict.fromkeys(project.stem_of(name) for name in given)) if project else ()
 
@@ -145,7 +148,6 @@ OPTIONS: Mapping[str, Callable[[Any], Any]] = {  # that several commands have, t
         metavar="ADDRESS",
         help="Cases run on Dask's workers: tcp://host:port, or its scheduler file.",
     ),
-    "shard": _option("--shard", default="1/1", help="i/n: this machine's share."),
     "force": click.option("--force", is_flag=True, help="Run finished cases again."),
     "only": click.option(
         "--only",
@@ -157,14 +159,18 @@ OPTIONS: Mapping[str, Callable[[Any], Any]] = {  # that several commands have, t
 
 
 def _options(*names: str) -> Callable[[Command], Command]:
+    """A decorator that adds these options of `OPTIONS` to a command."""
+
     def decorate(command: Command) -> Command:
-        return functools.reduce(lambda made, name: OPTIONS[name](made), reversed(names), command)
+        return functools.reduce(
+            lambda command, name: OPTIONS[name](command), reversed(names), command
+        )
 
     return decorate
 
 
 PLAN = ("profile", "seeds", "workload", "model", "dataset", "text_column", "label_column")
-RUN = ("stems", *PLAN, "device", "jobs", "scheduler", "shard", "force")
+RUN = ("stems", *PLAN, "device", "jobs", "scheduler", "force")
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -186,23 +192,23 @@ def main(verbose: bool) -> None:
 def all_(**given: Any) -> None:
     """Make the site of what there is, run what is left, and make it again."""
     asked = {name: given[name] for name in PLAN}
-    work = _prepared(**given)
+    work = _validate_run(**given)
     problems = _site(asked) if given["profile"] != "smoke" else []
     ran, failed = _run(*work)
-    if ran or given["profile"] == "smoke" or not (problems or _is_made(asked)):
+    if ran or given["profile"] == "smoke" or not (problems or _is_up_to_date(asked)):
         problems = _site(asked)
     _say(problems)
     sys.exit(1 if failed or problems else 0)
 
 
 def _site(asked: Mapping[str, Any]) -> Sequence[str]:
-    """Render, build and say where it is, one command at a time; returns what could not be made."""
+    """Make the site and print where it is; return what could not be made. One process at a time."""
     from filelock import FileLock
 
     project = _project()
     project.state.mkdir(parents=True, exist_ok=True)
     with FileLock(project.state / "site.lock"):
-        summary, problems, is_built = _made(project, asked)
+        summary, problems, is_built = _render_and_build(project, asked)
     click.echo(summary)
     first = project.root / "site" / "index.html"
     if is_built and first.is_file():
@@ -210,40 +216,70 @@ def _site(asked: Mapping[str, Any]) -> Sequence[str]:
     return problems
 
 
-def _made(project: "Project", asked: Mapping[str, Any]) -> tuple[str, list[str], bool]:
-    """What there is, in a line, what could not be made, and whether the site is of it; nothing is
-    made while no file has changed since everything could be."""
+def _render_and_build(project: "Project", asked: Mapping[str, Any]) -> tuple[str, list[str], bool]:
+    """Make the site, unless nothing has changed since all of it was made.
+
+    Returns a summary, what could not be made, and whether there is a site of all this.
+    """
     from madl.site import build
 
-    before = build.state(project, asked)
-    if (known := build.kept(project, before)) is not None:
+    inputs = build.inputs_digest(project, asked)
+    if (known := build.known_summary(project, inputs)) is not None:
         return known, [], True
     summary, problems = _rendered(**asked)
     # what was read may have changed meanwhile: that is not in the site
-    state = before | {"docs": build.pages_state(project)}
+    pages = build.pages_digest(project)
     try:
         build.build(project)
     except MadlError as error:
         return summary, [*problems, str(error)], False
     if not problems:
-        build.keep(project, state, summary)
+        build.keep_summary(project, inputs, pages, summary)
     return summary, problems, True
 
 
-def _is_made(asked: Mapping[str, Any]) -> bool:
-    """Whether the site is of what there is."""
+def _is_up_to_date(asked: Mapping[str, Any]) -> bool:
+    """Whether the site was made of the present code, templates, options and records."""
     from madl.site import build
 
     project = _project()
-    return build.kept(project, build.state(project, asked)) is not None
+    return build.known_summary(project, build.inputs_digest(project, asked)) is not None
 
 
 @main.command()
 @_options(*RUN, "only")
-def run(**given: Any) -> None:
+@click.option(
+    "--within",
+    "minutes",
+    metavar="MINUTES",
+    type=click.FloatRange(min=0, min_open=True),
+    help="With --only cuda: so long, those worth most first, as experiments/gpu.toml ranks them.",
+)
+@click.option(
+    "--pack",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --within: put the records into this .tgz file after each group of cases.",
+)
+def run(minutes: float | None, pack: Path | None, **given: Any) -> None:
     """Run experiments, and what they need, without rendering."""
-    _, failed = _run(*_prepared(**given))
+    if minutes is None:
+        if pack is not None:
+            raise WrongCommand("--pack goes with --within MINUTES; give that, too")
+        _, failed = _run(*_validate_run(**given))
+    else:
+        failed = _run_within(minutes, pack, **given)
     sys.exit(1 if failed else 0)
+
+
+def _run_within(minutes: float, pack: Path | None, **given: Any) -> int:
+    """Run the GPU cases worth most, for so many minutes; return how many failed."""
+    from madl.running import within
+
+    if given["only"] != "cuda" or given["stems"] or given["scheduler"]:
+        raise WrongCommand("--within goes with --only cuda, and with no experiments or Dask")
+    plan, _, options = _validate_run(**given)
+    events = within.run(plan, plan.project.store, options, minutes=minutes, pack=pack)
+    return _tallied(events)[1]
 
 
 @main.command()
@@ -268,25 +304,27 @@ def report(is_built: bool, **given: Any) -> None:
 def checklist(as_json: bool, strict: bool, **given: Any) -> None:
     """List every question: answered, partly, or open."""
     from madl.site import report as reports
+    from madl.site.page import PageCalls
     from madl.site.views import Problems, pages
 
-    plan, _ = _plan(**given)
-    problems = Problems()
-    state = reports.ledger(plan.project, pages(plan, problems))
+    plan, problems = _plan(**given), Problems()
+    planned = pages(plan, plan.project.store, problems)
+    calls = {page.name: PageCalls(plan.project, page) for page in planned}
+    state = reports.ledger(plan.project, calls)
     if as_json:
         click.echo(json.dumps({"questions": state.rows}, indent=1))
     else:
         for row in state.rows:
             click.echo(f"{row['id']:<5} {row['status']:<9} {row['title']}")
-            facts = "; ".join([row["stem"], *_of_question(row, given["profile"])])
+            facts = "; ".join([row["stem"], *_question_facts(row, given["profile"])])
             click.echo(textwrap.indent(textwrap.fill(facts, 64), " " * 16))
         click.echo(_summary(state))
-    _say(problems.said)
-    sys.exit(1 if problems.said or (strict and not state.is_complete) else 0)
+    _say(problems.lines)
+    sys.exit(1 if problems.lines or (strict and not state.is_complete) else 0)
 
 
-def _of_question(row: Mapping[str, Any], profile: str) -> Iterator[str]:
-    """Why a question is answered partly, and whose results its answer is made of."""
+def _question_facts(row: Mapping[str, Any], profile: str) -> Iterator[str]:
+    """Why a question is answered in part, and whose published results its answer uses."""
     from madl.site import home
 
     if row["status"] == "partly":
@@ -303,14 +341,16 @@ def _of_question(row: Mapping[str, Any], profile: str) -> Iterator[str]:
 @_options("stems", *PLAN, "as_json")
 def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Show what is done, failed and left, and whether code has changed since."""
-    from madl.running import plans
+    from madl.running import status
+    from madl.running.evidence import Evidence
 
-    plan, _ = _plan(**given)
-    rows = [plans.state_of(plan, name) for name in plans.with_needs(plan, stems)]
+    plan = _plan(**given)
+    evidence = Evidence(plan=plan, source=plan.project.store.get)
+    rows = [status.counts(evidence, name) for name in plan.with_needs(stems)]
     if as_json:
         click.echo(json.dumps({"experiments": rows}, indent=1))
     for row in () if as_json else rows:
-        changed = f", {row['changed']} from older code" if row["changed"] else ""
+        changed = f", {row['changed']} {row['age']}" if row["changed"] else ""
         counts = f"{row['ok']} of {row['cases']} done, {row['failed']} failed, {row['left']} left"
         counts += f", {row['skipped']} not for this machine" if row["skipped"] else ""
         counts += f", {row['damaged']} damaged" if row["damaged"] else ""
@@ -322,17 +362,49 @@ def status(stems: tuple[str, ...], as_json: bool, **given: Any) -> None:
 
 
 @main.command()
+@_options("stems")
+@click.option(
+    "--cases",
+    "num_cases",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Cases to draw of each experiment; one of each kind at least is drawn.",
+)
+def verify(stems: tuple[str, ...], num_cases: int) -> None:
+    """Show whether code that has changed still gives the values of the evidence.
+
+    Some cases that earlier code has done are executed twice by that code and once by today's, and
+    compared to the digit. What comes out is kept in docs/data/equivalences.
+    """
+    from madl.running import verify as verifying
+
+    project = _project()
+    outcomes: list[bool] = []
+    for state in verifying.earlier_states(project, stems or project.names()):
+        codes = f"{state.experiment}, code {state.code} → {project.code(state.experiment)}"
+        try:
+            equivalence = verifying.verify(project, state, num_cases=num_cases)
+        except MadlError as error:
+            click.echo(f"{codes}: {error}")
+            outcomes.append(False)
+        else:
+            click.echo(f"{codes}: {equivalence.told}")
+            outcomes.append(equivalence.holds)
+    sys.exit(0 if all(outcomes) else 1)
+
+
+@main.command()
 @_options("as_json")
 def formats(as_json: bool) -> None:
     """List the number formats with their bits and range."""
-    from madl.formats import presets
+    from madl.formats.presets import FORMATS
 
-    known = presets().values()
     if as_json:
-        rows = [{"name": f.name, "bits": f.bits, "range": f.range} for f in known]
+        rows = [{"name": f.name, "bits": f.bits, "range": f.range} for f in FORMATS.values()]
         click.echo(json.dumps({"formats": rows}, indent=1))
         return
-    for f in known:
+    for f in FORMATS.values():
         where = "{:.6g} … {:.6g}".format(*f.range) if f.range else "scaled by the data"
         click.echo(f"{f.name:<28} {f.bits:>6g} bits  {where}")
 
@@ -342,23 +414,25 @@ def formats(as_json: bool) -> None:
 def publish(stems: tuple[str, ...], **given: Any) -> None:
     """Put this machine's full results under docs/data, to be committed as evidence."""
     from madl.logbook import records as results
-    from madl.running import plans
+    from madl.running.evidence import Evidence
 
-    asked = _plan(**given)[0]
-    plan = asked if given["only"] else asked.whole
+    plan = _plan(**given)
+    plan = plan if given["only"] else plan.whole
     if plan.profile.name == "smoke":
         raise WrongCommand("smoke's results are no evidence; publish those of --profile full")
     only = [f"--only {given['only']}"] if given["only"] else []
     command = " ".join(["python cli.py run", *stems, *only, plan.options])
     published = 0
-    for name in plans.with_needs(plan, stems):
-        records = plan.finished(name) if plan.is_ready(name) else []
+    evidence = Evidence(plan=plan, source=plan.project.store.get)
+    for name in plan.with_needs(stems):
+        is_ready = evidence.is_ready(name)
+        records = evidence.finished(name) if is_ready else []
         if records:
             path = plan.project.docs / "data" / f"{name}.jsonl"
-            of = "" if plan.is_complete(name) else f"of {len(plan.cases(name))} "
-            click.echo(f"{results.publish(records, path)} {of}records of {name} in {path}")
+            planned = "" if evidence.is_complete(name) else f"of {len(evidence.cases(name))} "
+            click.echo(f"{results.publish(records, path)} {planned}records of {name} in {path}")
             published += 1
-        elif name in stems and plan.is_ready(name) and not plan.cases(name):
+        elif name in stems and is_ready and not evidence.cases(name):
             raise MadlError(f"{name} has no case of this choice, and so nothing to publish")
         elif name in stems:
             raise MadlError(f"{name} has no results to publish; run `{command}` first")
@@ -391,26 +465,27 @@ def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: An
         raise WrongCommand("--publish keeps what --repeat counts; give --repeat, too")
     if stems:
         raise WrongCommand(f"only --repeat is of experiments; give it, or leave out {stems[0]}")
-    for what, found in device.diagnose().items():
-        click.echo(f"{what:<12} {found}")
-    for line in _examination(_plan(**given)[0]):
+    for subject, finding in device.diagnose().items():
+        click.echo(f"{subject:<12} {finding}")
+    for line in _examination(_plan(**given)):
         click.echo(line)
 
 
 def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:
+    """Run claims on times repeatedly, print their outcomes, and publish these if `is_kept`."""
     from madl.logbook import benchmarks
     from madl.machine import device, lifeline
     from madl.site import replication
 
     device.wait_briefly()
-    plan, store = _plan(**given)
-    plan = plan.whole
-    found: list[dict[str, Result]] = []
+    plan = _plan(**given).whole
+    store = plan.project.store
+    runs: list[dict[str, Result]] = []
     with lifeline.guarded(store.root / "tmp"):
         for results in replication.repeat(plan, store, stems, times):
-            found.append(results)
-            log.info("run %d of %d done", len(found), times)
-    rows = replication.counts(plan, found)
+            runs.append(results)
+            log.info("run %d of %d done", len(runs), times)
+    rows = replication.counts(plan, runs)
     for row in rows:
         counted = ", ".join(f"{row[n]} × {n}" for n in benchmarks.OUTCOMES if n in row)
         click.echo(f"{row['claim']:<45} {counted}; {', '.join(map(str, row['effects']))}")
@@ -442,8 +517,8 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
     scripts = {path.stem: path for path in sorted((project.root / "benchmarks").glob("[!_]*.py"))}
     if name is None:
         for known, path in scripts.items():
-            said = ast.get_docstring(ast.parse(path.read_bytes())) or ""
-            click.echo(f"{known:<12} {said.partition(chr(10))[0]}".rstrip())
+            docstring = ast.get_docstring(ast.parse(path.read_bytes())) or ""
+            click.echo(f"{known:<12} {docstring.partition(chr(10))[0]}".rstrip())
         if not scripts:
             click.echo("no benchmarks")
         return
@@ -458,6 +533,7 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
 
 
 def _project() -> "Project":
+    """The logbook at `$MADL_ROOT`, or this one. Raises: WrongCommand: there is none."""
     from madl.running.project import Project
 
     root = os.environ.get("MADL_ROOT")
@@ -478,9 +554,9 @@ def _plan(
     text_column: str | None,
     label_column: str | None,
     only: str | None = None,
-) -> "tuple[StoredPlan, Store]":
-    from madl.logbook.records import Store
+) -> "RunPlan":
     from madl.running import plans
+    from madl.running.evidence import quick_sample
     from madl.training import workloads
 
     if only and profile == "smoke":
@@ -488,56 +564,55 @@ def _plan(
     project = _project()
     columns = {"text_column": text_column, "label_column": label_column}
     chosen = workloads.resolve(workload, model=model, dataset=dataset, **columns)
-    store = Store(project.state)
     known, num_seeds = plans.profile_named(profile), plans.parse_seeds(seeds, profile)
-    plan = plans.StoredPlan(project, store, known, chosen.params(), num_seeds)
+    plan = plans.RunPlan(project, known, chosen.params(), num_seeds)
     if only == "claims":
         from madl.site import replication
 
-        return replication.claimed(plan), store
+        return replication.claimed_cases(plan, project.store)
     if only == "cuda" or known.name == "quick":
-        quick = plans.profile_named("quick")
-        plan = plans.Sample(project, store, quick, plan.workload, num_seeds, only=only)
-    return plan, store
+        return quick_sample(plan, project.store.get, only)
+    return plan
 
 
-def _prepared(
+def _validate_run(
     *,
     stems: tuple[str, ...],
     device: str,
     jobs: int | None,
     scheduler: str | None,
-    shard: str,
     force: bool,
     **given: Any,
-) -> "tuple[StoredPlan, Store, tuple[str, ...], Options]":
-    """What a run needs, once all that can be wrong with the command is known to be right."""
+) -> "tuple[RunPlan, tuple[str, ...], Options]":
+    """The plan, experiments and options of a run.
+
+    Raises:
+        MadlError: something is wrong with the command, the model or the data.
+    """
     from madl.machine import device as machine
     from madl.running import homes, plans
 
-    plan, store = _plan(**given)
-    share = plans.parse_shard(shard)
-    _see_that_paths_exist()
+    plan = _plan(**given)
+    _check_forced_kernels()
     for stem in stems:
         plan.project.load(stem)
-    _see_that_jobs_count(jobs, scheduler, device)
-    homes.keep_with(store.root)
+    _check_jobs_option(jobs, scheduler, device)
+    homes.redirect_caches(plan.project.state)
     machine.wait_briefly()
     for line in _examination(plan):
         log.info("%s", line)
     if scheduler is not None:  # each worker has its own devices
-        options = plans.Options(device=device, force=force, shard=share, scheduler=scheduler)
-        return plan, store, stems, options
+        return plan, stems, plans.Options(device=device, force=force, scheduler=scheduler)
     chosen, why = machine.resolve(device)
     log.info("device %s (%s)", chosen, why)
     if chosen == "cuda" and jobs is not None and jobs > 1:
         log.info("cases take turns on a GPU: --jobs %d is of no effect", jobs)
     jobs = 1 if chosen == "cuda" else jobs or min(machine.num_cores(), 4)
-    return plan, store, stems, plans.Options(device=chosen, jobs=jobs, force=force, shard=share)
+    return plan, stems, plans.Options(device=chosen, jobs=jobs, force=force)
 
 
-def _examination(plan: "StoredPlan") -> Iterator[str]:
-    """A table: another's model and data, and which questions they can answer.
+def _examination(plan: "RunPlan") -> Iterator[str]:
+    """Lines about a model and data that the user brings, and which questions they can answer.
 
     Raises:
         WrongCommand: nothing can be done with them.
@@ -548,10 +623,10 @@ def _examination(plan: "StoredPlan") -> Iterator[str]:
     if not examination.is_needed(plan.workload):
         return
     device.needs_torch()
-    seen = examination.examined(plan.project.state, plan.workload)
-    yield f"{'model':<10} {seen.model}"
-    yield f"{'data':<10} {seen.data}"
-    yield from (f"{'changed':<10} {change}" for change in seen.changes)
+    facts = examination.examined(plan.project.state, plan.workload)
+    yield f"{'model':<10} {facts.model}"
+    yield f"{'data':<10} {facts.data}"
+    yield from (f"{'changed':<10} {change}" for change in facts.changes)
     by_answer: dict[str, list[str]] = {}
     for question in plan.project.questions:
         if question.stem in plan.project.pages():
@@ -562,35 +637,37 @@ def _examination(plan: "StoredPlan") -> Iterator[str]:
     yield from (f"{', '.join(ids)}: {answer}" for answer, ids in by_answer.items())
 
 
-def _run(
-    plan: "StoredPlan", store: "Store", stems: tuple[str, ...], options: "Options"
-) -> tuple[int, int]:
-    """Run and show; returns how many cases ran, and how many of them failed."""
-    from madl.running import pace, plans, runner
+def _run(plan: "RunPlan", stems: tuple[str, ...], options: "Options") -> tuple[int, int]:
+    """Execute what is left, showing progress; return how many cases ran and how many failed."""
+    from madl.running import pace, runner
 
-    if plan.profile.name == "quick" and not plans.is_published(plan):
-        log.info("%s", pace.how_to_make_whole(plan, options.jobs))
-    failed = done = 0
-    for progress in _shown(runner.run(plan, store, stems, options)):
-        done += 1
-        failed += progress.record.status == "failed"
-    log.info("%d cases run, %d failed", done, failed)
-    return done, failed
+    if plan.profile.name == "quick" and (advice := pace.full_run_advice(plan, options.jobs)):
+        log.info("%s", advice)
+    return _tallied(runner.run(plan, plan.project.store, stems, options))
 
 
-def _see_that_paths_exist() -> None:
+def _tallied(events: "Iterator[Progress]") -> tuple[int, int]:
+    """Show cases as they end; return how many ran and how many failed."""
+    from madl.running.console import show
+
+    statuses = [event.record.status for event in show(events)]
+    log.info("%d cases run, %d failed", len(statuses), statuses.count("failed"))
+    return len(statuses), statuses.count("failed")
+
+
+def _check_forced_kernels() -> None:
     """Raises: WrongCommand: the environment forces a path of the kernels that there is not."""
     if os.environ.keys() & {"MADL_KERNELS", "MADL_CUDA_KERNELS"}:
         from kernels import build, build_cuda
 
         try:
-            build.check_forced()
+            build.forced_path()
             build_cuda.forced_path()
         except ValueError as error:
             raise WrongCommand(str(error)) from error
 
 
-def _see_that_jobs_count(jobs: int | None, scheduler: str | None, device: str) -> None:
+def _check_jobs_option(jobs: int | None, scheduler: str | None, device: str) -> None:
     """Raises: WrongCommand: `--jobs` where something else says how many cases run at once."""
     if scheduler is not None and jobs is not None:
         raise WrongCommand("Dask's workers are the jobs; leave out --jobs, or --scheduler")
@@ -598,31 +675,12 @@ def _see_that_jobs_count(jobs: int | None, scheduler: str | None, device: str) -
         raise WrongCommand("cases take turns on a GPU; leave out --jobs, or --device cuda")
 
 
-def _shown(events: "Iterator[Progress]") -> "Iterator[Progress]":
-    """On a terminal a bar with the time left, else one plain line for each finished case."""
-    if not sys.stderr.isatty():
-        for event in events:
-            log.info(_line(event))
-            yield event
-        return
-    from madl.running.console import progress_bar
-
-    yield from progress_bar(events, _line)
-
-
-def _line(event: "Progress") -> str:
-    record = event.record
-    accuracy = record.values.get("accuracy")
-    gave = record.error or (f"accuracy {accuracy:.3f}" if accuracy is not None else record.status)
-    place = f"[{event.done}/{event.total}] {record.case.experiment} {event.label}".rstrip()
-    return f"{place}  {gave}  {record.seconds:.0f} s, {event.left}"
-
-
 def _rendered(**given: Any) -> tuple[str, list[str]]:
-    """Render; returns what there is, in a line, and what could not be read or made."""
+    """Write pages and figures; return a line of summary, and what could not be read or made."""
     from madl.site import report as reports
 
-    state = reports.write(*_plan(**given))
+    plan = _plan(**given)
+    state = reports.write(plan, plan.project.store)
     return _summary(state), state.problems
 
 

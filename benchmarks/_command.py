@@ -1,11 +1,15 @@
-"""How all benchmarks are called: what they share of their options, and one line at an early end."""
+"""The command line of all benchmarks: options, a header about the machine, errors as one line."""
 
 import functools
 import sys
+from collections.abc import Mapping, Sequence
 
 import click
+import torch
 
+from kernels.build import Route
 from madl.errors import MadlError
+from madl.machine import device
 
 STOPPED = 130  # the exit status of what Ctrl-C ends
 
@@ -15,26 +19,31 @@ budget = functools.partial(
     type=click.FloatRange(min=0, min_open=True),
     show_default=True,
 )
+threads = click.option(
+    "--threads", type=click.IntRange(min=1), default=torch.get_num_threads, help="Of torch."
+)
 
 
-def _torchs() -> int:
-    import torch
+def print_machine(peers: Sequence[str], routes: Mapping[str, Route]) -> None:
+    """Print the processor, the peers' versions, and the path by which each kernel is computed."""
+    print(f"{device.cpu_name()}, {device.num_cores()} cores, {torch.get_num_threads()} threads")
+    print(", ".join(f"{peer} {device.version(peer)}" for peer in peers))
+    for kernel, route in routes.items():
+        print(f"{kernel}: {route.path} ({route.reason})")
 
-    return torch.get_num_threads()
 
+def call(main: click.Command, *, stopped: str = "nothing is published") -> None:
+    """Run a benchmark; a mistake of its user, or Ctrl-C, prints one line and no traceback.
 
-threads = click.option("--threads", type=click.IntRange(min=1), default=_torchs, help="Of torch.")
-
-
-def call(main: click.Command) -> None:
-    """Run a benchmark; what its user can mend, and Ctrl-C, is one line and no traceback."""
+    `stopped` says what Ctrl-C leaves behind.
+    """
     try:
         main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except click.Abort:
-        print("stopped; nothing is published", file=sys.stderr)
+        print(f"stopped; {stopped}", file=sys.stderr)
         sys.exit(STOPPED)
     except MadlError as error:
         sys.exit(f"Error: {error}")

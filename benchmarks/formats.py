@@ -1,4 +1,4 @@
-"""What quantizing costs, as ratios: to a copy of the same tensor, and to the float32 step it joins.
+"""The cost of quantizing, as ratios: to a copy of the tensor, and to the float32 step it joins.
 
     python cli.py bench formats [--budget-s 0.3] [--processes 5] [--publish]
 
@@ -43,17 +43,16 @@ import torch  # noqa: E402
 import torch._dynamo  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from benchmarks._command import budget, call, threads  # noqa: E402
+from benchmarks._command import budget, call, print_machine, threads  # noqa: E402
 from kernels import linear_bf16, round_to_grid  # noqa: E402
 from madl.compression.quantize import Rule, quantize_  # noqa: E402
 from madl.formats import presets  # noqa: E402
-from madl.formats.base import NumberFormat  # noqa: E402
 from madl.logbook import benchmarks  # noqa: E402
 from madl.machine.memory import keep_freed_pages  # noqa: E402
 from madl.machine.timing import PROCESSES, compare, over_processes  # noqa: E402
 
 PEERS = ("torch", "torchao", "transformers")
-Fns = Mapping[str, Callable[[], object]]
+Fns = dict[str, Callable[[], object]]
 
 IN_CACHE = "864 × 384 (an activation, in cache)"
 IN_MEMORY = "2560 × 2560 (memory)"
@@ -61,7 +60,7 @@ NEW_MEMORY = "4096 × 4096 (new memory)"
 TRAINING = "training step, batch 32 × 27, AdamW"
 EVALUATION = "evaluation, batch 32 × 27"
 SHAPES = {IN_CACHE: (864, 384), IN_MEMORY: (2560, 2560), NEW_MEMORY: (4096, 4096)}
-SAMPLES_OF = {TRAINING: 5, EVALUATION: 3}  # times the budget
+BUDGETS = {TRAINING: 5, EVALUATION: 3}  # times the budget
 FORMATS = (
     "fixed(8,4)",
     "minifloat(8,4,nan)",
@@ -82,59 +81,56 @@ PRODUCTS = "bfloat16 products"
 @click.option("--publish", is_flag=True, help="Write the table of the site.")
 def main(budget_s: float, processes: int, threads: int, publish: bool) -> None:
     torch.set_num_threads(threads)
-    print_machine()
+    print_machine(PEERS, {"rounding": round_to_grid.route(), PRODUCTS: linear_bf16.route()})
     meter = ContentionMeter.start()
     rows: list[dict[str, Any]] = []
     for work in (IN_CACHE, IN_MEMORY, NEW_MEMORY, TRAINING, EVALUATION):
-        asked = {"work": work, "threads": threads, "budget_s": budget_s}
-        found = over_processes(
-            "benchmarks.formats:in_process", asked, processes=processes, keep_caches=True
-        )
-        runs: dict[str, list[Any]] = found["measurements"]
-        rows += benchmarks.timed(work, {n: [m["samples_s"] for m in ms] for n, ms in runs.items()})
-        print_ratios(work, rows)
+        argument = {"work": work, "threads": threads, "budget_s": budget_s}
+        runs: dict[str, list[Any]] = over_processes(
+            "benchmarks.formats:in_process", argument, processes=processes, keep_caches=True
+        )["measurements"]
+        samples_s = {name: [m["samples_s"] for m in several] for name, several in runs.items()}
+        new_rows = benchmarks.timed_rows(work, samples_s)
+        rows += new_rows
+        print_ratios(work, new_rows)
     contention = meter.share()
     print(f"\nshare of the machine that other processes used meanwhile: {contention}")
     if publish:
-        machine = f"{device.host_label()}, {torch.get_num_threads()} threads"
-        made = {"machine": machine, "peers": PEERS, "contention": contention}
-        print(f"wrote {benchmarks.publish('formats', rows, **made)}")
+        machine = f"{device.host_label()}, {threads} threads"
+        path = benchmarks.publish(
+            "formats", rows, machine=machine, peers=PEERS, contention=contention
+        )
+        print(f"wrote {path}")
 
 
 def in_process(argument: dict[str, Any]) -> dict[str, Any]:
-    """All variants of one work, in turn."""
+    """Time all variants of one work in this process, in turn."""
     work: str = argument["work"]
     torch.set_num_threads(argument["threads"])
     torch._dynamo.config.recompile_limit = 64  # one compilation per format
     if work != NEW_MEMORY:
         keep_freed_pages()
-    budget_s = argument["budget_s"] * SAMPLES_OF.get(work, 1)
+    budget_s = argument["budget_s"] * BUDGETS.get(work, 1)
     measured = compare(variants_of(work), budget_s=budget_s)
     return {"measurements": {name: m.to_json() for name, m in measured.items()}}
 
 
 def variants_of(work: str) -> Fns:
+    """The functions to time for one of the works, by variant; the first is the base."""
     if work in SHAPES:
         x = torch.randn(SHAPES[work], generator=torch.Generator().manual_seed(0))
         return new_memory_fns(x) if work == NEW_MEMORY else tensor_fns(x)
     step = train_step if work == TRAINING else eval_step
-    return {name: step(*variant) for name, variant in variants().items()}
+    return {name: step(rule) for name, rule in rules().items()}
 
 
-def print_machine() -> None:
-    route = round_to_grid.route()
-    versions = {name: device.version(name) for name in PEERS}
-    print(f"{device.cpu_name()}, {device.num_cores()} cores, {torch.get_num_threads()} threads")
-    print(", ".join(f"{name} {version}" for name, version in versions.items()))
-    print(f"path: {route.path} ({route.reason})")
-    print(f"bfloat16 products: {linear_bf16.route().path} ({linear_bf16.route().reason})")
-
-
-def tensor_fns(x: Tensor) -> dict[str, Callable[[], object]]:
-    fns: dict[str, Callable[[], object]] = {"copy": x.clone}
+def tensor_fns(x: Tensor) -> Fns:
+    """A copy of x, each format's quantization in three ways, checked first, and peers."""
+    fns: Fns = {"copy": x.clone}
     for name in FORMATS:
-        number_format = presets()[name]
-        _check(number_format, x)
+        number_format = presets.FORMATS[name]
+        ours, definition = number_format.quantize(x), number_format.quantize_reference(x)
+        assert torch.equal(ours, definition), f"{name}: the fast path is wrong"
         compiled = torch.compile(number_format.quantize_reference, dynamic=False)
         compiled(x)
         fns[name] = lambda f=number_format: f.quantize(x)
@@ -144,20 +140,17 @@ def tensor_fns(x: Tensor) -> dict[str, Callable[[], object]]:
 
 
 def new_memory_fns(x: Tensor) -> Fns:
+    """A copy of x into existing memory, and each format's quantization into new memory."""
     there = torch.empty_like(x)
-    formats = {name: presets()[name] for name in FORMATS}
+    formats = {name: presets.FORMATS[name] for name in FORMATS}
     ours: Fns = {name: lambda f=f: f.quantize(x) for name, f in formats.items()}
     return {"copy": lambda: there.copy_(x), **ours, "peer of a copy: torch clone": x.clone}
 
 
-def _check(number_format: NumberFormat, x: Tensor) -> None:
-    ours, definition = number_format.quantize(x), number_format.quantize_reference(x)
-    assert torch.equal(ours, definition), f"{number_format.name}: the fast path is wrong"
-
-
-def peers(x: Tensor) -> dict[str, Callable[[], object]]:
+def peers(x: Tensor) -> Fns:
+    """Other libraries' quantizations of x, by name; torchao's if it is installed."""
     e4m3 = torch.float8_e4m3fn
-    found: dict[str, Callable[[], object]] = {
+    fns: Fns = {
         "peer of fixed: torch.fake_quantize_per_tensor": lambda: (
             torch.fake_quantize_per_tensor_affine(x, 0.0625, 0, -128, 127)
         ),
@@ -166,54 +159,56 @@ def peers(x: Tensor) -> dict[str, Callable[[], object]]:
     try:
         from torchao.prototype.mx_formats.mx_tensor import to_dtype, to_mx
     except ImportError:
-        return found
+        return fns
 
     def torchao_mx() -> Tensor:
         scale, data = to_mx(x, e4m3, 32)
         return to_dtype(data, scale, e4m3, 32, torch.float32)
 
-    return found | {"peer of mxfp8: torchao to_mx, to_dtype": torchao_mx}
+    return fns | {"peer of mxfp8: torchao to_mx, to_dtype": torchao_mx}
 
 
-def variants() -> dict[str, tuple[NumberFormat | None, dict[str, Any]]]:
-    """Name → format for weight, bias and input, and further parameters of the rule."""
-    found: dict[str, tuple[NumberFormat | None, dict[str, Any]]] = {"float32": (None, {})}
+def rules() -> dict[str, Rule | None]:
+    """How every Linear is quantized, by the variant's name; None: not at all."""
+    rules: dict[str, Rule | None] = {"float32": None}
     for name in ("fixed(8,4)", "minifloat(8,4,nan)", "block-float(7,8,block=16)", "mxint8"):
-        found[name] = (presets()[name], {})
+        rules[name] = Rule.uniform(presets.FORMATS[name])
     for name in ("fixed(8,4)", "minifloat(8,4,nan)", "mxint8"):
-        found[f"{name}, {PRODUCTS}"] = (presets()[name], {"products": "bfloat16"})
-    return found
+        rules[f"{name}, {PRODUCTS}"] = Rule.uniform(presets.FORMATS[name], products="bfloat16")
+    return rules
 
 
 def print_ratios(work: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Of the rows of this work: each time over the first one's, with its interval."""
-    arms = {r["variant"]: benchmarks.arm(r, contention=0.0) for r in rows if r["work"] == work}
-    base, *others = arms.values()
+    """Print the first variant's time, and the others' over it with their intervals."""
+    base, *others = (benchmarks.arm(row, contention=0.0) for row in rows)
     print(f"\n{work}: {base.label} takes {base}")
     for arm in others:
         print(f"  {arm.label:52s} {arm / base:i} {base.label}")
 
 
-def build_model(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> nn.Module:
+def build_model(rule: Rule | None) -> nn.Module:
+    """A random BERT of 6 layers, its Linears quantized by the rule."""
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
     config = BertConfig(num_hidden_layers=6, hidden_size=384, intermediate_size=1536)
     model = BertForSequenceClassification(config)
-    if number_format is not None:
-        quantize_(model, [Rule.uniform(number_format, **rule)])
+    if rule is not None:
+        quantize_(model, [rule])
     return model
 
 
 def batch() -> dict[str, Tensor]:
+    """Tokens and masks (32, 27), labels (32)."""
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(1000, 20000, (32, 27), generator=generator)
     labels = torch.randint(0, 2, (32,), generator=generator)
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": labels}
 
 
-def train_step(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> Callable[[], object]:
-    model, inputs = build_model(number_format, rule).train(), batch()
+def train_step(rule: Rule | None) -> Callable[[], object]:
+    """A function that takes one training step of a new model."""
+    model, inputs = build_model(rule).train(), batch()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
     def step() -> None:
@@ -224,14 +219,10 @@ def train_step(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> C
     return step
 
 
-def eval_step(number_format: NumberFormat | None, rule: Mapping[str, Any]) -> Callable[[], object]:
-    model, inputs = build_model(number_format, rule).eval(), batch()
-
-    @torch.no_grad()
-    def step() -> object:
-        return model(**inputs).logits
-
-    return step
+def eval_step(rule: Rule | None) -> Callable[[], object]:
+    """A function that evaluates a new model on one batch."""
+    model, inputs = build_model(rule).eval(), batch()
+    return torch.no_grad()(lambda: model(**inputs).logits)
 
 
 if __name__ == "__main__":

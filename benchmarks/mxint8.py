@@ -22,7 +22,7 @@ Not handled: GPUs.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import click
 
@@ -35,16 +35,15 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from benchmarks._command import budget, call, threads  # noqa: E402
+from benchmarks._command import budget, call, print_machine, threads  # noqa: E402
 from experiments.lab4_mxint8 import study  # noqa: E402
-from experiments.lab4_mxint8.page import BF16, LAYERS, MXINT8, ROWS  # noqa: E402
+from experiments.lab4_mxint8.design import BF16, LAYERS, LEAST_DB, MXINT8, ROWS  # noqa: E402
 from kernels import mxint8  # noqa: E402
 from madl.machine.memory import keep_freed_pages  # noqa: E402
 from madl.machine.timing import compare  # noqa: E402
 
 PEERS = ("torch", "torchao", "onnxruntime")
-Call = Callable[[], object]
-Fns = Mapping[str, Call]
+Call = Callable[[], Tensor]
 
 
 @click.command(help=__doc__.splitlines()[0])
@@ -53,7 +52,7 @@ Fns = Mapping[str, Call]
 def main(budget_s: float, threads: int) -> None:
     torch.set_num_threads(threads)
     keep_freed_pages()
-    print_machine()
+    print_machine(PEERS, {"linear": mxint8.linear_route(), "quantize": mxint8.route()})
     meter = ContentionMeter.start()
     with torch.inference_mode():
         print_tables(budget_s)
@@ -61,83 +60,84 @@ def main(budget_s: float, threads: int) -> None:
     print(f"\nothers used {'?' if share is None else f'{share:.0%}'} of the machine")
 
 
-def print_machine() -> None:
-    print(f"{device.cpu_name()}, {device.num_cores()} cores, {torch.get_num_threads()} threads")
-    print(", ".join(f"{name} {device.version(name)}" for name in PEERS))
-    for route in (mxint8.linear_route(), mxint8.route()):
-        print(f"path: {route.path} ({route.reason})")
-
-
 def print_tables(budget_s: float) -> None:
-    """Speed-up of ours over each peer, by rows."""
+    """Print our time for each layer and number of rows, and our speed-up over each peer."""
     for title, (num_in, num_out) in LAYERS.items():
         print(f"\nLinear {num_in} → {num_out}, {title}: times as fast as …")
         torch.manual_seed(0)
         layer = nn.Linear(num_in, num_out)
         for rows in map(int, ROWS.split()):
-            fns = linear_fns(layer, torch.randn(rows, num_in))
-            before = {name: functools.partial(study.warm, fn) for name, fn in fns.items()}
-            measured = compare(fns, budget_s=budget_s, inside=before)
+            calls = right_calls(layer, torch.randn(rows, num_in))
+            before = {name: functools.partial(study.warm_caches, fn) for name, fn in calls.items()}
+            measured = compare(calls, budget_s=budget_s, inside=before)
             times_s = {name: m.median_s for name, m in measured.items()}
-            rate = 2 * rows * num_in * num_out / times_s[MXINT8] / 1e9
-            print(f"  {rows} rows: {1e6 * times_s[MXINT8]:.0f} µs, {rate:.0f} Gop/s")
-            for name in fns:
-                if name != MXINT8:
-                    print(f"    {name:44s} {times_s[name] / times_s[MXINT8]:6.2f}")
+            ours_s = times_s.pop(MXINT8)
+            rate = 2 * rows * num_in * num_out / ours_s / 1e9
+            print(f"  {rows} rows: {1e6 * ours_s:.0f} µs, {rate:.0f} Gop/s")
+            for name, time_s in times_s.items():
+                print(f"    {name:44s} {time_s / ours_s:6.2f}")
 
 
-def linear_fns(layer: nn.Linear, x: Tensor) -> dict[str, Call]:
-    """What computes the right result here; ours has to."""
-    made: dict[str, Callable[[], Fns]] = {
-        variant: functools.partial(of_page, variant, layer, x) for variant in study.variants()
+def right_calls(layer: nn.Linear, x: Tensor) -> dict[str, Call]:
+    """The calls to time, by variant: those that are installed and compute the right result here.
+
+    Raises:
+        WrongResult: ours does not.
+    """
+    makers: dict[str, Callable[[], Call | None]] = {
+        variant: functools.partial(page_variant, variant, layer, x) for variant in study.variants()
     }
-    made["torchao"] = functools.partial(torchao_dynamic, layer, x)
-    made["ONNX Runtime"] = functools.partial(onnx_runtime, layer, x)
+    makers["torchao dynamic INT8, compiled"] = functools.partial(torchao_dynamic, layer, x)
+    makers["ONNX Runtime MatMulNBits-8, level 4"] = functools.partial(onnx_runtime, layer, x)
     exact = F.linear(x.double(), layer.weight.double(), layer.bias.double())
-    found: dict[str, Call] = {}
-    for name, make in made.items():
+    calls: dict[str, Call] = {}
+    for name, make in makers.items():
         try:
-            for variant, fn in make().items():
-                y = fn()
-                assert isinstance(y, Tensor)
-                if not study.error_db(y, exact) > study.LEAST_DB:  # which no NaN is
-                    raise study.Wrong(f"only {study.error_db(y, exact):.0f} dB from exact")
-                found[variant] = fn
-        except (AttributeError, RuntimeError, study.Wrong) as error:
+            if (fn := make()) is None:
+                continue
+            if not (error := study.error_db(fn(), exact)) > LEAST_DB:  # which no NaN is
+                raise study.WrongResult(f"only {error:.0f} dB from exact")
+            calls[name] = fn
+        except (AttributeError, RuntimeError, study.WrongResult) as error:
             if name == MXINT8:
                 raise
             print(f"  {name} is not timed: {error}")
-    return found
+    return calls
 
 
-def of_page(variant: str, layer: nn.Linear, x: Tensor) -> Fns:
-    model = study.prepared(nn.Sequential(layer), variant)
-    return {variant: functools.partial(model, x.bfloat16() if variant.startswith(BF16) else x)}
+def page_variant(variant: str, layer: nn.Linear, x: Tensor) -> Call:
+    """A call of the layer, converted to this variant of the page."""
+    model = study.convert(nn.Sequential(layer), variant)
+    return functools.partial(model, x.bfloat16() if variant.startswith(BF16) else x)
 
 
-def torchao_dynamic(layer: nn.Linear, x: Tensor) -> Fns:
-    """Compiled, with weights that may be rearranged: its eager path on CPUs dequantizes."""
+def torchao_dynamic(layer: nn.Linear, x: Tensor) -> Call | None:
+    """torchao's dynamic INT8 of the layer; None if torchao is not installed.
+
+    It is compiled, with weights that may be rearranged: the eager path on CPUs dequantizes.
+    """
     import copy
 
     try:
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
     except ImportError:
-        return {}
+        return None
     model = nn.Sequential(copy.deepcopy(layer))
     quantize_(model, Int8DynamicActivationInt8WeightConfig())
     torch.compiler.reset()  # a compilation for each shape, none that fits all
-    compiled = torch.compile(model, options={"freezing": True})
-    return {"torchao dynamic INT8, compiled": lambda: compiled(x)}
+    return functools.partial(torch.compile(model, options={"freezing": True}), x)
 
 
-def onnx_runtime(layer: nn.Linear, x: Tensor) -> Fns:
-    """MatMulNBits: blocks of 32 with a float scale each; level 4 multiplies bytes."""
+def onnx_runtime(layer: nn.Linear, x: Tensor) -> Call | None:
+    """ONNX Runtime's MatMulNBits of the layer; None if it is not installed.
+
+    Blocks of 32 have a float scale each; accuracy level 4 multiplies bytes.
+    """
     try:
-        import onnx
         import onnxruntime
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
-        return {}
+        return None
     num_in, num_out, block = layer.in_features, layer.out_features, 32
     blocks = layer.weight.detach().view(num_out, num_in // block, block)
     scales = blocks.abs().amax(-1) / 127
@@ -163,11 +163,8 @@ def onnx_runtime(layer: nn.Linear, x: Tensor) -> Fns:
     options.intra_op_num_threads = torch.get_num_threads()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    given = {"x": x.numpy()}
-    assert onnx.__version__
-    return {
-        "ONNX Runtime MatMulNBits-8, level 4": lambda: torch.from_numpy(session.run(None, given)[0])
-    }
+    inputs = {"x": x.numpy()}
+    return lambda: torch.from_numpy(session.run(None, inputs)[0])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fast paths: C++ and CUDA sources, how they are built, and the torch operators they become.
+"""Fast kernels: C++ and CUDA sources, how they are built, and torch operators that call them.
 
-Nothing here imports `madl`; every operator has a plain torch definition there that it must equal.
+Nothing here imports `madl`. Every operator must equal a definition in plain torch, here or there.
 """

@@ -14,12 +14,12 @@ NO_COMPILER = "no C++ compiler here: install g++ or clang++, or name one with CX
 
 
 def cpp() -> Iterator[str]:
-    """The path of each that is there, to be tried in this order; with CXX, that one alone."""
+    """The paths of the C++ compilers here, in the order to try; of `CXX` alone, if it is set."""
     own = os.environ.get("CXX")
     yield from filter(None, map(shutil.which, [own] if own else USUAL))
 
 
 @functools.cache
 def warn_missing() -> None:
-    """Say, once in a process, that torch computes in the place of C++."""
+    """Log, once in a process, that torch computes in the place of C++."""
     log.warning("torch computes in the place of C++: %s", NO_COMPILER)

@@ -30,12 +30,12 @@ AMX_SOURCE = "linear_bf16_amx.cpp"
 
 
 def route() -> build.Route:
-    """Which path multiplies on this CPU, and why: `amx`, `avx512` or `torch`."""
+    """The path that multiplies on this CPU, and why: `amx`, `avx512` or `torch`."""
     round_to_grid.route()  # it rounds for this one, where it is there
-    amx = build.load(AMX_SOURCE, extension="amx_bf16", operator="linear_bf16")
+    amx = build.load(AMX_SOURCE, ("amx",), operators=("linear_bf16",))
     if amx.library is not None:
         return amx
-    return build.load(SOURCE, extension="avx512_bf16", operator="linear_bf16")
+    return build.load(SOURCE, ("avx512_bf16",), operators=("linear_bf16",))
 
 
 @operators.constant_in_traces
@@ -45,6 +45,7 @@ def is_fast() -> bool:
 
 
 def _check(x: Tensor, weight: Tensor, bias: Tensor | None, *fields: float) -> None:
+    """Raise ValueError for operands of `linear_bf16` of another dtype or that do not fit."""
     if any(t.dtype != torch.float32 for t in (x, weight)) or x.shape[-1:] != weight.shape[1:]:
         raise ValueError(
             f"madl::linear_bf16: x {tuple(x.shape)} {x.dtype} and weight {tuple(weight.shape)} "
@@ -58,26 +59,23 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor | None, *fields: float) -> No
         )
 
 
-def _fake(x: Tensor, weight: Tensor, bias: Tensor | None, *fields: float) -> Tensor:
-    return x.new_empty((*x.shape[:-1], weight.shape[0]))
-
-
 _FIELDS = [f"{f}={False if f.startswith('bool') else -1}" for f in round_to_grid.FIELDS]
 
 linear_bf16 = operators.define(
     f"linear_bf16(Tensor x, Tensor weight, Tensor? bias, {', '.join(_FIELDS)}) -> Tensor",
-    route=route,
     check=_check,
-    fake=_fake,
+    empty=lambda x, weight, *rest: x.new_empty((*x.shape[:-1], weight.shape[0])),
+    route=route,
 )
 
 
 def product_route() -> build.Route:
-    """Which path computes `product_bf16` on this CPU, and why: `amx` or `torch` in float32."""
-    return build.load(AMX_SOURCE, extension="amx_bf16", operator="product_bf16")
+    """The path that computes `product_bf16` on this CPU, and why: `amx` or `torch` in float32."""
+    return build.load(AMX_SOURCE, ("amx",), operators=("product_bf16",))
 
 
 def _check_product(a: Tensor, b: Tensor) -> None:
+    """Raise ValueError for operands of `product_bf16` of another dtype or that do not fit."""
     fit = a.dim() == b.dim() == 2 and a.shape[1:] == b.shape[:1]
     if not fit or any(t.dtype != torch.float32 for t in (a, b)):
         raise ValueError(
@@ -86,14 +84,10 @@ def _check_product(a: Tensor, b: Tensor) -> None:
         )
 
 
-def _fake_product(a: Tensor, b: Tensor) -> Tensor:
-    return a.new_empty((a.shape[0], b.shape[1]))
-
-
 product_bf16 = operators.define(
     "product_bf16(Tensor a, Tensor b) -> Tensor",
-    route=product_route,
     check=_check_product,
-    fake=_fake_product,
+    empty=lambda a, b: a.new_empty((a.shape[0], b.shape[1])),
+    route=product_route,
     in_torch=torch.mm,
 )

@@ -83,34 +83,51 @@ MADL_HOST_DEVICE unsigned int fma_pair(unsigned int a, unsigned int b, unsigned 
 #endif
 }
 
-// Bytes `at` and `at + 1` of a word, each below a byte 0x43.
-MADL_HOST_DEVICE unsigned int under_0x43(unsigned int word, int at) {
+// Bytes `at` and `at + 1` of a word, each below a byte 0xc3, of which `above` has four.
+MADL_HOST_DEVICE unsigned int under(unsigned int above, unsigned int word, int at) {
 #if defined(__CUDA_ARCH__)
-  return __byte_perm(word, 0x43434343u, at ? 0x4342 : 0x4140);
+  return __byte_perm(word, above, at ? 0x4342 : 0x4140);
 #else
   const unsigned int two = word >> (8 * at);
-  return 0x43004300u | (two & 0xffu) | (two & 0xff00u) << 8;
+  return (above & 0xff00ff00u) | (two & 0xffu) | (two & 0xff00u) << 8;
 #endif
 }
 
-// A mantissa's step, 2^(scale - 133) as `mxint8_step` has it, as a bfloat16 and twice.
-MADL_HOST_DEVICE unsigned int step_pair(unsigned char scale) {
-  const unsigned int e = scale;
-  const unsigned int finite = e > 6u ? (e - 6u) << 7 : 1u << e;
-  return (e == 255u ? 0x7fc0u : finite) * 0x10001u;
+// 0xc3 four times, in a register: as constants, a byte permutation's operands cost a move each.
+MADL_HOST_DEVICE unsigned int above_mantissas() {
+  unsigned int above = 0xc3c3c3c3u;
+#if defined(__CUDA_ARCH__)
+  above += threadIdx.z;  // which is 0
+#endif
+  return above;
+}
+
+// A mantissa's step, 2^(scale - 133) as `mxint8_step` has it, less than zero, as a bfloat16 and twice.
+//
+// As the exponent of a float32 it is 2^(scale - 127), but for 0, which is 2^-127; low bits make a NaN
+// of 255, and are cut from others.
+MADL_HOST_DEVICE unsigned int negative_step_pair(unsigned int scale) {
+  const unsigned int power = scale * 0x00800001u, least = 0x00400000u;
+  const unsigned int step = float_to_bits(bits_to_float(power > least ? power : least) * -0.015625f);
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(step, 0, 0x3232);
+#else
+  return (step >> 16) * 0x10001u;
+#endif
 }
 
 // Mantissas `at` and `at + 1` (at is 0 or 2) of four in a word, times their step, as two bfloat16.
 //
 // Without a conversion, of which a multiprocessor has few: the low seven bits of a mantissa under
-// 0x4300 are 128 + low bits, its sign bit there is 128 or 256, and their difference is the mantissa.
+// 0xc300 are -(128 + low bits), its sign bit there is 128 or 256, and their sum is less the mantissa.
 // All of it is exact. Source of the idea: the integer-to-half conversions of FasterTransformer.
-MADL_HOST_DEVICE unsigned int decode_pair(unsigned int word, int at, unsigned int step) {
-  constexpr unsigned int kOnes = 0x3f803f80u, kNegativeZeros = 0x80008000u;
-  const unsigned int raw = under_0x43(word, at);
-  const unsigned int low = raw & 0xff7fff7fu;                    // 128 + low seven bits
-  const unsigned int less = (raw & 0x43804380u) | kNegativeZeros;  // -128, or -256 under a sign
-  return fma_pair(fma_pair(low, kOnes, less), step, kNegativeZeros);
+MADL_HOST_DEVICE unsigned int decode_pair(unsigned int word, int at, unsigned int above,
+                                          unsigned int negative_step) {
+  constexpr unsigned int kOnes = 0x3f803f80u;
+  const unsigned int raw = under(above, word, at);
+  const unsigned int low = raw & 0xff7fff7fu;   // -(128 + low seven bits)
+  const unsigned int more = raw & 0x43804380u;  // 128, or 256 under a sign
+  return fma_pair(fma_pair(low, kOnes, more), negative_step, 0);  // zeros are positive
 }
 
 struct alignas(16) Words { unsigned int at[4]; };  // 16 mantissas, or eight bfloat16
@@ -130,6 +147,32 @@ MADL_HOST_DEVICE void read_once(Words& words, const void* from, bool wanted) {
 #endif
 }
 
+// The same of one byte, for a scale, whose neighbours are read by other lanes.
+MADL_HOST_DEVICE void read_byte(unsigned int& byte, const unsigned char* from, bool wanted) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("{.reg .pred wanted; setp.ne.s32 wanted, %2, 0;\n"
+      "@wanted ld.global.nc.u8 %0, [%1];}"
+      : "+r"(byte) : "l"(from), "r"(static_cast<int>(wanted)));
+#else
+  if (wanted) byte = *from;
+#endif
+}
+
+// 16 bytes, or zeros.
+MADL_HOST_DEVICE Words read_or_zeros(const void* from, bool wanted) {
+  Words words;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("{.reg .pred wanted; setp.ne.s32 wanted, %5, 0;\n"
+      "mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0;\n"
+      "@wanted ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];}"
+      : "=&r"(words.at[0]), "=&r"(words.at[1]), "=&r"(words.at[2]), "=&r"(words.at[3])
+      : "l"(from), "r"(static_cast<int>(wanted)));
+#else
+  words = wanted ? *static_cast<const Words*>(from) : Words{};
+#endif
+  return words;
+}
+
 template <int kTiles_, int kWide_>
 struct LinearTile {
   static constexpr int kTiles = kTiles_;  // of 8 rows of x
@@ -144,6 +187,8 @@ struct LinearTile {
   static constexpr int kUnit = 8;            // bfloat16 in 16 bytes
   static constexpr int kRowUnits = kChunk / kUnit;
   static constexpr int kStageUnits = kStaged ? kSlices * kRows * kRowUnits : 0;
+  static constexpr int kCopies = kStaged ? kStageUnits / kThreads : 1;
+  static constexpr int kCopyRows = kThreads / kRowUnits;
   static constexpr int kStride = kOut + 4;  // of the partial sums: no two lanes in one bank, 16 bytes
   static constexpr int kPartialBytes = kSlices * kRows * kStride * 4;
   static constexpr int kStagesBytes = kAhead * kStageUnits * 16;
@@ -160,58 +205,70 @@ struct LinearTile {
     return end < all ? end : all;
   }
 
-  // Where a lane reads: the first of its two rows of the weight, its row of a tile of x, its first
-  // feature of step 0, and the features that exist in each (none in a row that does not).
+  // Where a lane reads, at the cursor's step: its two rows of the weight and its row of x; its first
+  // feature, and the features that exist (none in a row that does not). Where a row of the weight
+  // does not exist, the last is read in its place: the sums are nobody's.
   struct Lane {
-    const signed char* weight;
-    const unsigned char* scales;
+    const signed char* weight[2];
+    const unsigned char* scales[2];  // of the row's first feature
     const unsigned short* x;
-    int k, exist[2], exist_x;
+    int k, exist, left_x;  // what x has left from k on
   };
 
-  MADL_HOST_DEVICE static Lane lane_of(const Linear& p, int block, int end, int warp, int lane) {
-    const long long first = block * kOut + warp % kWide * 16 + lane / 4;
+  MADL_HOST_DEVICE static Lane lane_of(const Linear& p, int block, int first, int end, int warp,
+                                       int lane) {
+    const int column = block * kOut + warp % kWide * 16;
     const int exist = end * kFeatures < p.num_in ? end * kFeatures : p.num_in;
     Lane at;
-    at.weight = p.weight + first * p.num_in;
-    at.scales = p.scales + first * (p.num_in >> p.shift);
-    at.x = p.x + static_cast<long long>(lane / 4) * p.num_in;
-    at.k = warp / kWide * kChunk + lane % 4 * kLane;
-    for (int half = 0; half < 2; ++half) at.exist[half] = first + 8 * half < p.num_out ? exist : 0;
-    at.exist_x = lane / 4 < p.parts * p.rows ? exist : 0;
+    at.k = first * kFeatures + warp / kWide * kChunk + lane % 4 * kLane;
+    for (int half = 0; half < 2; ++half) {
+      const int row = column + lane / 4 + 8 * half;
+      const long long existing = row < p.num_out ? row : p.num_out - 1;
+      at.weight[half] = p.weight + existing * p.num_in + at.k;
+      at.scales[half] = p.scales + existing * (p.num_in >> p.shift);
+    }
+    at.x = p.x + static_cast<long long>(lane / 4) * p.num_in + at.k;
+    at.exist = column < p.num_out ? exist : 0;
+    at.left_x = lane / 4 < p.parts * p.rows ? exist - at.k : 0;
     return at;
   }
 
+  // The cursor, kAhead steps on.
+  MADL_HOST_DEVICE static void advance(Lane& at) {
+    for (int half = 0; half < 2; ++half) at.weight[half] += kAhead * kFeatures;
+    at.x += kAhead * kFeatures;
+    at.k += kAhead * kFeatures, at.left_x -= kAhead * kFeatures;
+  }
+
   // What a lane reads of the weight for one chunk, far ahead of its use. Where there is nothing to
-  // read, mantissas stay what they were, under scale 0: x is zero there, or the sums are nobody's.
+  // read it stays what it was, codes of the same row or zeros: x is zero there.
   struct Raw {
     Words weight[2];
-    unsigned char scale[2];
+    unsigned int scale[2];
   };
 
-  MADL_HOST_DEVICE static void fetch(const Linear& p, const Lane& at, int step, Raw& raw) {
-    const int k = at.k + step * kFeatures;
+  MADL_HOST_DEVICE static void fetch(const Linear& p, const Lane& at, int steps, Raw& raw) {
+    const int k = at.k + steps * kFeatures;
+    const bool exists = k < at.exist;
     for (int half = 0; half < 2; ++half) {
-      const bool exists = k < at.exist[half];
-      read_once(raw.weight[half], at.weight + 8LL * half * p.num_in + k, exists);
-      raw.scale[half] = 0;
-      if (exists) raw.scale[half] = at.scales[8LL * half * (p.num_in >> p.shift) + (k >> p.shift)];
+      read_once(raw.weight[half], at.weight[half] + steps * kFeatures, exists);
+      read_byte(raw.scale[half], at.scales[half] + (static_cast<unsigned int>(k) >> p.shift), exists);
     }
   }
 
   // A of the chunk's quarter 0 ... 3: rows of the weight, decoded.
-  MADL_HOST_DEVICE static void weight_operand(const Raw& raw, const unsigned int (&worth)[2],
-                                              int quarter, unsigned int (&a)[4]) {
+  MADL_HOST_DEVICE static void weight_operand(const Raw& raw, unsigned int above,
+                                              const unsigned int (&worth)[2], int quarter,
+                                              unsigned int (&a)[4]) {
     for (int i = 0; i < 4; ++i)
-      a[i] = decode_pair(raw.weight[i % 2].at[quarter], i / 2 * 2, worth[i % 2]);
+      a[i] = decode_pair(raw.weight[i % 2].at[quarter], i / 2 * 2, above, worth[i % 2]);
   }
 
   // ---- x, straight from memory: B of two quarters of a chunk, for the one tile of eight rows -------
 
-  MADL_HOST_DEVICE static Words x_operand(const Lane& at, int step, int half) {
-    const int k = at.k + step * kFeatures;
-    if (k >= at.exist_x) return Words{};
-    return *reinterpret_cast<const Words*>(at.x + k + kUnit * half);
+  MADL_HOST_DEVICE static Words x_operand(const Lane& at, int steps, int half) {
+    const int ahead = steps * kFeatures;
+    return read_or_zeros(at.x + ahead + kUnit * half, ahead < at.left_x);
   }
 
   // ---- x by way of shared memory: (slice, row, unit), units of 16 bytes --------------------------
@@ -222,20 +279,37 @@ struct LinearTile {
     return (slice * kRows + row) * kRowUnits + (unit ^ (row & 1));
   }
 
-  // One of the copies of a step: unit i of the stage, or nothing where x has no such row.
-  // `bytes` is 16, or 0 for features beyond the last, which have to be zeros.
-  struct Copy {
-    const unsigned short* from;
-    int to, bytes;
-    bool wanted;
+  // A thread's copies, at the cursor's step: units of 16 bytes, kCopyRows rows apart. `left` is how
+  // many features its row has from its own on, and `rows` how many rows x has.
+  struct Copies {
+    const unsigned short* from[kCopies];
+    int to, left, rows;
   };
 
-  MADL_HOST_DEVICE static Copy x_copy(const Linear& p, int step, int end, int i) {
-    const int unit = i % kRowUnits, row = i / kRowUnits % kRows, slice = i / (kRowUnits * kRows);
-    const int k = step * kFeatures + slice * kChunk + kUnit * unit;
-    const bool exists = k < p.num_in;
-    return {p.x + static_cast<long long>(row) * p.num_in + (exists ? k : 0), place(slice, row, unit),
-            exists ? 16 : 0, step < end && row < p.parts * p.rows};
+  MADL_HOST_DEVICE static Copies copies_of(const Linear& p, int first, int end, int thread) {
+    const int unit = thread % kRowUnits, row = thread / kRowUnits % kRows;
+    const int slice = thread / (kRowUnits * kRows);
+    const int k = first * kFeatures + slice * kChunk + kUnit * unit;
+    const int exist = end * kFeatures < p.num_in ? end * kFeatures : p.num_in;
+    Copies of{{}, place(slice, row, unit), exist - k, p.parts * p.rows - row};
+    for (int i = 0; i < kCopies; ++i)
+      of.from[i] = p.x + static_cast<long long>(row + i * kCopyRows) * p.num_in + k;
+    return of;
+  }
+
+  MADL_HOST_DEVICE static void advance(Copies& of) {
+    for (int i = 0; i < kCopies; ++i) of.from[i] += kAhead * kFeatures;
+    of.left -= kAhead * kFeatures;
+  }
+
+  // One step's: `copy(to, from, bytes)`, bytes being 16, or 0 for zeros. Rows that x has not are not
+  // copied; features beyond the last are zeros.
+  template <class To>
+  MADL_HOST_DEVICE static void send(const Copies& of, int steps, const To& copy) {
+    for (int i = 0; i < kCopies; ++i)
+      if (i * kCopyRows < of.rows)
+        copy(of.to + i * kThreads, of.from[i] + steps * kFeatures,
+             steps * kFeatures < of.left ? 16 : 0);
   }
 
   MADL_HOST_DEVICE static Words x_operand(const Words* stage, int warp, int lane, int tile,
@@ -255,13 +329,7 @@ struct LinearTile {
     }
   }
 
-  // Element i of the block's part of y: where it lies in y, or -1 where y has no such column.
-  MADL_HOST_DEVICE static long long place_in_y(const Linear& p, int block, int i) {
-    const int out = block * kOut + i % kOut;
-    return out < p.num_out ? static_cast<long long>(i / kOut) * p.num_out + out : -1;
-  }
-
-  // Its sum over the slices and the parts of x, the smallest first.
+  // Element i of the block's part of y: its sum over the slices and the parts of x, the smallest first.
   MADL_HOST_DEVICE static float block_sum(const Linear& p, int i, const float* partials) {
     float sum = 0.0f;
     for (int part = p.parts - 1; part >= 0; --part)
@@ -275,13 +343,13 @@ struct LinearTile {
   MADL_HOST_DEVICE static void finish(const Linear& p, int block, int split, int thread,
                                       const float* partials) {
     for (int i = thread; i < p.rows * kOut; i += kThreads) {
-      const long long at = place_in_y(p, block, i);
-      if (at < 0) continue;
+      const int row = i / kOut, column = block * kOut + i % kOut;
+      if (column >= p.num_out) continue;
       const float sum = block_sum(p, i, partials);
       if (p.partials)
-        p.partials[static_cast<long long>(split) * p.rows * p.num_out + at] = sum;
+        p.partials[(static_cast<long long>(split) * p.rows + row) * p.num_out + column] = sum;
       else
-        write<Result>(p, at, sum);
+        write<Result>(p, row, column, sum);
     }
   }
 
@@ -307,15 +375,17 @@ struct LinearTile {
 #pragma unroll
         for (int other = 0; other < kMaxCluster; ++other)
           if (other < splits) sum += found[other].at[j];
-        if (const long long at = place_in_y(p, block, i + j); at >= 0) write<Result>(p, at, sum);
+        const int column = block * kOut + i % kOut + j;
+        if (column < p.num_out) write<Result>(p, i / kOut, column, sum);
       }
     }
   }
 
   // An element of y: a sum, and the bias.
   template <class Result>
-  MADL_HOST_DEVICE static void write(const Linear& p, long long at, float sum) {
-    if (p.bias) sum += p.bias[at % p.num_out];
+  MADL_HOST_DEVICE static void write(const Linear& p, int row, int column, float sum) {
+    const long long at = static_cast<long long>(row) * p.num_out + column;
+    if (p.bias) sum += p.bias[column];
     if constexpr (sizeof(Result) == 2)
       static_cast<unsigned short*>(p.y)[at] = round_to_bf16(sum);
     else
@@ -324,12 +394,12 @@ struct LinearTile {
 
   // The second pass, an element of y a thread: the splits in their order.
   template <class Result>
-  MADL_HOST_DEVICE static void add_splits(const Linear& p, int splits, long long at) {
-    const long long count = static_cast<long long>(p.rows) * p.num_out;
-    if (at >= count) return;
+  MADL_HOST_DEVICE static void add_splits(const Linear& p, int splits, int row, int column) {
+    if (column >= p.num_out) return;
     float sum = 0.0f;
-    for (int split = 0; split < splits; ++split) sum += p.partials[split * count + at];
-    write<Result>(p, at, sum);
+    for (int split = 0; split < splits; ++split)
+      sum += p.partials[(static_cast<long long>(split) * p.rows + row) * p.num_out + column];
+    write<Result>(p, row, column, sum);
   }
 };
 

@@ -26,15 +26,13 @@ __device__ __forceinline__ void copy_ahead(const unsigned short* from, madl::Wor
                : "memory");
 }
 
-// A step's rows of x on their way to their stage: one group of copies, empty behind the last step.
+// A step's rows of x on their way to their stage: one group of copies.
 template <class Tile>
-__device__ __forceinline__ void send_x(const madl::Linear& p, int step, int end,
+__device__ __forceinline__ void send_x(const typename Tile::Copies& of, int steps,
                                        madl::Words* stage) {
-#pragma unroll
-  for (int i = 0; i < Tile::kStageUnits; i += Tile::kThreads) {
-    const auto copy = Tile::x_copy(p, step, end, i + threadIdx.x);
-    if (copy.wanted) copy_ahead(copy.from, stage + copy.to, copy.bytes);
-  }
+  Tile::send(of, steps, [stage](int to, const unsigned short* from, int bytes) {
+    copy_ahead(from, stage + to, bytes);
+  });
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
@@ -68,38 +66,39 @@ __device__ __forceinline__ void linear(const madl::Linear& p) {
   const int first = split * p.steps, end = Tile::end_of(p, split);
   float sums[kTiles][4] = {};
 
-  const auto at = Tile::lane_of(p, block, end, warp, lane);
+  const unsigned int above = madl::above_mantissas();
+  auto at = Tile::lane_of(p, block, first, end, warp, lane);
   typename Tile::Raw ahead[kAhead] = {};
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) Tile::fetch(p, at, first + i, ahead[i]);
+  for (int i = 0; i < kAhead; ++i) Tile::fetch(p, at, i, ahead[i]);
+  auto copies = Tile::copies_of(p, first, end, threadIdx.x);
   madl::Words next[2];  // of x, where it comes straight from memory
   if constexpr (Tile::kStaged) {
 #pragma unroll
     for (int i = 0; i < kAhead - 1; ++i)
-      send_x<Tile>(p, first + i, end, stages + i * Tile::kStageUnits);
+      send_x<Tile>(copies, i, stages + i * Tile::kStageUnits);
   } else {
-    for (int half = 0; half < 2; ++half)
-      next[half] = Tile::x_operand(at, first, half);
+    for (int half = 0; half < 2; ++half) next[half] = Tile::x_operand(at, 0, half);
   }
 
-  for (int base = first; base < end; base += kAhead) {
+  for (int left = end - first; left > 0; left -= kAhead) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const int step = base + i;
-      if (step >= end) break;  // for all threads of the block alike
-      const unsigned int worth[2] = {madl::step_pair(ahead[i].scale[0]),
-                                     madl::step_pair(ahead[i].scale[1])};
+      if (i >= left) break;  // for all threads of the block alike
+      const unsigned int worth[2] = {madl::negative_step_pair(ahead[i].scale[0]),
+                                     madl::negative_step_pair(ahead[i].scale[1])};
       if constexpr (Tile::kStaged) {
         asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 2) : "memory");
         __syncthreads();  // the stage is there for all, and all have done with the one before it
-        send_x<Tile>(p, step + kAhead - 1, end,
+        send_x<Tile>(copies, i + kAhead - 1,
                      stages + (i + kAhead - 1) % kAhead * Tile::kStageUnits);
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         unsigned int a[2][4];
-        for (int j = 0; j < 2; ++j) Tile::weight_operand(ahead[i], worth, 2 * half + j, a[j]);
-        if (half == 1) Tile::fetch(p, at, step + kAhead, ahead[i]);
+        for (int j = 0; j < 2; ++j)
+          Tile::weight_operand(ahead[i], above, worth, 2 * half + j, a[j]);
+        if (half == 1) Tile::fetch(p, at, i + kAhead, ahead[i]);
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
           madl::Words b;
@@ -107,14 +106,19 @@ __device__ __forceinline__ void linear(const madl::Linear& p) {
             b = Tile::x_operand(stages + i * Tile::kStageUnits, warp, lane, tile, half);
           } else {
             b = next[half];
-            next[half] = Tile::x_operand(at, step + 1, half);
+            next[half] = Tile::x_operand(at, i + 1, half);
           }
           for (int j = 0; j < 2; ++j) multiply(sums[tile], a[j], b.at[2 * j], b.at[2 * j + 1]);
         }
       }
     }
+    Tile::advance(at);
+    Tile::advance(copies);
   }
-  if constexpr (Tile::kStaged) __syncthreads();  // the sums take the stages' place
+  if constexpr (Tile::kStaged) {  // the sums take the stages' place
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+  }
   auto* partials = reinterpret_cast<float*>(shared);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) Tile::leave(sums[tile], warp, lane, tile, partials);
@@ -204,10 +208,10 @@ MADL_LINEAR(8, 8, float, fp32)
 #define MADL_SPLITS(type, name)                                                                   \
   extern "C" __global__ void __launch_bounds__(256) madl_linear_splits_##name(                    \
       float* partials, const float* bias, void* y, int splits, int rows, int num_out) {           \
-    const madl::Linear p{.bias = bias, .y = y, .partials = partials, .rows = rows,                \
-                         .num_out = num_out};                                                     \
-    const long long at = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;                  \
-    madl::LinearTile<1, 1>::add_splits<type>(p, splits, at);                                      \
+    madl::Linear p{};                                                                             \
+    p.bias = bias, p.y = y, p.partials = partials, p.rows = rows, p.num_out = num_out;            \
+    const int column = blockIdx.x * 256 + threadIdx.x;                                            \
+    madl::LinearTile<1, 1>::add_splits<type>(p, splits, blockIdx.y, column);                      \
   }
 
 MADL_SPLITS(unsigned short, bf16)

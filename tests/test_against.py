@@ -17,10 +17,10 @@ ROW = '[[against]]\nstem = "toy"\nby = "report 1"\nreported = "It is 7."\nmeasur
 def test_each_row_names_numbers_and_a_chart_that_its_page_has(row):
     calls = CALLS[row.stem]
     said = against.measured(row, calls)
-    if not calls.page.view.is_complete:
+    if not calls.page.view.is_whole:
         return
     assert "not run here" not in said
-    assert (row.figure or calls.first_chart()) in calls.charts()
+    assert (row.figure or calls.first_chart()) in calls.charts
 
 
 def told(plan, measured: str) -> list[str]:

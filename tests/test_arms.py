@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook.arms import Arm, arm, speed_up, timed, versus
+from madl.logbook.arms import Arm, arm, speed_up, timed_arm, versus
 from madl.logbook.charts import plain
 from madl.logbook.claims import compare
 from madl.logbook.records import Pending, sealed
-from madl.logbook.stats import Estimate
+from madl.logbook.values import Estimate
 from madl.machine import lint
 from tests.conftest import a_record
 from tests.synthetic import a_measurement, a_process, an_arm, judgement, model, read, samples
@@ -122,7 +122,7 @@ def processes(count: int, **medians_s: float):
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_ratio_is_the_quotient_of_the_printed_times(count):
     records = processes(count, eager=0.030, compiled=0.020)
-    eager, compiled = timed(records, "eager"), timed(records, "compiled")
+    eager, compiled = timed_arm(records, "eager"), timed_arm(records, "compiled")
     assert plain(eager / compiled) == pytest.approx(eager.median_s / compiled.median_s)
     assert math.exp(speed_up(compiled, over=eager).effect) == pytest.approx(plain(eager / compiled))
     assert plain(eager.time) == pytest.approx(1e3 * eager.median_s)
@@ -149,7 +149,7 @@ def disturbed(a: tuple[float | None, ...], b: tuple[float | None, ...]):
             for i, (x, y) in enumerate(zip(a, b))
         )
     )
-    return timed(records, "a"), timed(records, "b")
+    return timed_arm(records, "a"), timed_arm(records, "b")
 
 
 def test_a_process_that_disturbed_either_side_is_dropped_from_both_or_nothing_is_decided():

@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.lab4_attention import study
-from experiments.lab4_attention.study import TOLERANCE, Problem
+from experiments.lab4_attention.design import TOLERANCE
+from experiments.lab4_attention.study import Problem
 from madl.machine import memory
 
 SMALL = {"batch": 2, "heads": 3, "length": 24, "head_dim": 16}
@@ -26,21 +27,26 @@ def test_each_form_agrees_with_float64_at_each_call(form, dtype):
             assert study.error(work(), expected) <= TOLERANCE[dtype]
 
 
-def test_a_wrong_form_fails_its_case(monkeypatch):
+def test_a_wrong_form_fails_its_case_and_one_of_torch_s_is_not_timed(monkeypatch):
     argument = {"device": "cpu", **SMALL}
     assert max(study.check(argument)["errors"].values()) <= 1
     unscaled = study.call
 
     def wrong(form, problem, device):
         q, k, v = study.inputs(problem, device)
-        if form != "flash":
+        if form != bad:
             return unscaled(form, problem, device)
         return lambda: F.scaled_dot_product_attention(q, k, v, scale=1.0)
 
     monkeypatch.setattr(study, "call", wrong)
+    bad = "flash"
     with pytest.raises(AssertionError, match="flash in float32 is wrong"):
         study.check(argument)
-    with pytest.raises(AssertionError, match="flash differs from naive"):
+    found = study.time_forms({**LIMITS, **SMALL, "dtype": "float32"})
+    assert found["missing"]["flash"].startswith("differs from naive")
+    assert {"naive", "tuned", "math"} == found["measurements"].keys()
+    bad = "tuned"
+    with pytest.raises(AssertionError, match="tuned differs from naive"):
         study.time_forms({**LIMITS, **SMALL, "dtype": "float32"})
 
 

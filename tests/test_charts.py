@@ -8,7 +8,7 @@ import pytest
 from madl.errors import MadlError
 from madl.logbook import charts
 from madl.logbook.charts import Chart, doubling, level, line, linear, percent, points, span
-from madl.logbook.stats import Estimate, Interval, Unit
+from madl.logbook.values import Estimate, Interval, Unit
 from tests.synthetic import an_arm
 
 X, Y = linear("n"), linear(label="t")

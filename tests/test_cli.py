@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 import cli
 from madl.running import homes
+from tests import commands
 from tests.conftest import ROOT, write
 
 
@@ -19,7 +20,12 @@ def test_every_command_has_help_and_is_documented(command):
     result = call(command, "--help")
     assert result.exit_code == 0
     assert cli.main.commands[command].help
-    assert f"cli.py {command}" in (ROOT / "docs" / "usage.md").read_text()
+    assert f"cli.py {command}" in commands.USAGE.read_text()
+
+
+def test_the_reference_of_commands_is_what_they_print():
+    usage = commands.USAGE.read_text()
+    assert usage == commands.with_reference(usage), "run `python -m tests.commands`"
 
 
 @pytest.mark.parametrize(
@@ -27,7 +33,6 @@ def test_every_command_has_help_and_is_documented(command):
     [
         (["run", "toyy"], "'toyy'; did you mean toy? known: toy; or by question: 9.1\n"),
         (["all", "--profile", "huge"], "unknown profile 'huge'; known: smoke, quick, full"),
-        (["run", "--shard", "1/99999999999"], "1 <= i <= n <= 10,000, for example 2/3; got '1/9"),
         (["doctor", "--publish"], "--publish keeps what --repeat counts; give --repeat, too"),
         (["doctor", "toy"], "only --repeat is of experiments; give it, or leave out toy"),
         (["run", "--profile", "full", "--seeds", "6"], "--seeds is 1 to 5; got '6'"),
@@ -90,7 +95,7 @@ def test_status_says_when_code_has_changed(toy, tmp_path):
     source.write_text(source.read_text().replace("** 2", "** 2 + 0"))
     said = call("status", "9.1").output
     assert said.startswith("toy ")
-    assert "4 of 4 done, 0 failed, 0 left, 4 from older code" in said
+    assert "4 of 4 done, 0 failed, 0 left, 4 by earlier code" in said
     rows = json.loads(call("status", "--json").output)["experiments"]
     assert rows[0]["changed"] == 4
 
@@ -124,8 +129,8 @@ def test_what_changes_while_the_site_is_made_is_in_the_next_one(toy, monkeypatch
     monkeypatch.setattr("madl.site.build.build", lambda project: None)
     write(toy.root / "site" / "index.html", "")
     for expected in (1, 2, 2):
-        assert cli._made(toy, {}) == ("a summary", [], True)
+        assert cli._render_and_build(toy, {}) == ("a summary", [], True)
         assert len(rendered) == expected
     monkeypatch.setenv("SITE_URL", "https://example.org/")
-    cli._made(toy, {})
+    cli._render_and_build(toy, {})
     assert len(rendered) == 3

@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.lab4_compile import page as lab4_compile
 from experiments.lab4_compile import study
-from experiments.lab4_compile.page import BUILT, EAGER, at, calls_to_pay, every, pair
+from experiments.lab4_compile.design import BUILT, EAGER, FASTEST
+from experiments.lab4_compile.page import calls_to_pay, pair, timed_params, ways_params
 from experiments.lab4_compile.study import ResNet18
 from madl.logbook.records import Failed, Pending, Record, Records
 from madl.training import models
@@ -52,7 +53,7 @@ def test_each_form_computes_what_the_network_does(form):
 
 def test_ways_take_turns_in_a_fresh_process_and_one_that_fails_says_why():
     ways = f"{EAGER} eager/folded aot_eager/plain torchscript/plain no_such_backend/plain"
-    found = study.study({"kind": "time", **SMALL, "ways": ways})
+    found = study.run({"kind": "time", **SMALL, "ways": ways}, None)  # type: ignore[arg-type]
     assert found["missing"].keys() == {"no_such_backend/plain"}
     assert "no_such_backend" in found["missing"]["no_such_backend/plain"]
     runs = found["measurements"]
@@ -69,7 +70,7 @@ def test_ways_take_turns_in_a_fresh_process_and_one_that_fails_says_why():
 
 def test_a_way_whose_output_is_off_or_that_runs_as_it_is_is_left_out(monkeypatch):
     monkeypatch.setitem(study.FORMS, "folded", lambda model, inputs: (model, [inputs[0] + 1]))
-    monkeypatch.setattr(study, "compiled", lambda module, *_: module)
+    monkeypatch.setattr(study, "compile_module", lambda module, *_: module)
     found = study.measure({**SMALL, "ways": f"{EAGER} eager/folded aot_eager/plain"})
     assert "off" in found["missing"]["eager/folded"]
     assert "made no graph" in found["missing"]["aot_eager/plain"]
@@ -78,7 +79,7 @@ def test_a_way_whose_output_is_off_or_that_runs_as_it_is_is_left_out(monkeypatch
 
 def test_what_is_compiled_as_built_is_compiled_first():
     ways = " ".join((EAGER, "eager/folded", "torchscript/plain", "aot_eager/plain"))
-    orders = [list(study.ways_of({**SMALL, "ways": ways, "process": k})) for k in range(8)]
+    orders = [list(study.execution_modes({**SMALL, "ways": ways, "process": k})) for k in range(8)]
     compiled = [[way for way in order if not way.startswith("eager/")] for order in orders]
     assert {one[0] for one in compiled} == {"aot_eager/plain"}
     assert {order.index(EAGER) for order in orders} > {0}
@@ -87,7 +88,8 @@ def test_what_is_compiled_as_built_is_compiled_first():
 @pytest.mark.slow
 def test_all_ways_by_the_compiler_with_parts_and_a_first_call_from_filled_caches():
     ways = f"{EAGER} {BUILT} frozen/plain"
-    found = study.study({**SMALL, "kind": "ways", "size": 32, "built": BUILT, "ways": ways})
+    params = {**SMALL, "kind": "ways", "size": 32, "built": BUILT, "ways": ways}
+    found = study.run(params, None)  # type: ignore[arg-type]
     assert found["missing"] == {}
     assert 0 < found["cached_s"] < found["measurements"][BUILT]["first_call_s"]
     assert found["parts"][BUILT]["seconds"]["generated"] > 0
@@ -116,25 +118,25 @@ def a_case(ms: dict[str, float], process: int, where: dict, *, contention: float
     return kept_of("lab4_compile", values, **where, process=process, ways=" ".join(ms))
 
 
-FAST = lab4_compile.FASTEST["resnet18"]
+FAST = FASTEST["resnet18"]
 MS = {EAGER: 20.0, "eager/channels_last": 16.0, "eager/folded": 18.0, "eager/both": 15.0}
 MS[FAST] = 10.0
 
 
 def read(ms: dict[str, float], *, tuned: dict[str, float] | None = None, **more) -> Records:
-    tuning = Records([a_case(tuned or MS, 0, every("resnet18"))])
-    own = [a_case(ms, i, at("resnet18", FAST), **more) for i in (1, 2, 3, 4, 5)]
+    tuning = Records([a_case(tuned or MS, 0, ways_params("resnet18"))])
+    own = [a_case(ms, i, timed_params("resnet18", FAST), **more) for i in (1, 2, 3, 4, 5)]
     return Records(own, tuning=tuning)
 
 
 def test_the_rival_is_the_eager_form_that_tuning_found_fastest_or_pending():
     found = lab4_compile.resnet_faster(read(MS))
-    assert found.b.label == lab4_compile.named("eager/both")
+    assert found.b.label == lab4_compile.way_title("eager/both")
     assert len(found.comparison.by_unit) == 5
     assert verdict(found) == "supported"
     assert verdict(lab4_compile.resnet_faster(read({**MS, "eager/both": 5.0}))) == "refuted"
     other = lab4_compile.resnet_faster(read(MS, tuned={**MS, "eager/channels_last": 9.0}))
-    assert other.b.label == lab4_compile.named("eager/channels_last")
+    assert other.b.label == lab4_compile.way_title("eager/channels_last")
     r = read(MS)
     for record in r:
         record.values["missing"][FAST] = "no such backend"
@@ -145,10 +147,10 @@ def test_the_rival_is_the_eager_form_that_tuning_found_fastest_or_pending():
 
 
 def test_the_first_call_is_paid_for_by_what_later_calls_save_and_is_in_a_naive_mean():
-    calls = calls_to_pay(*pair(read(MS), FAST, **at("resnet18", FAST)))
+    calls = calls_to_pay(*pair(read(MS), FAST, **timed_params("resnet18", FAST)))
     assert calls == pytest.approx(1000, rel=0.02)  # ten seconds at ten milliseconds a call
     for slow_or_crowded in (read({**MS, FAST: 20.0}), read(MS, contention=0.5)):
-        assert calls_to_pay(*pair(slow_or_crowded, FAST, **at("resnet18", FAST))) is None
+        assert calls_to_pay(*pair(slow_or_crowded, FAST, **timed_params("resnet18", FAST))) is None
     assert lab4_compile.resnet_faster(read(MS, contention=0.5)).p_values() == (1.0, 1.0)
     run = a_measurement([10.0, *[0.01] * 4])
     where = {"kind": "naive", "device": "cpu", "network": "resnet18"}

@@ -1,9 +1,12 @@
 """Quantized models: products in bfloat16, where it holds every operand, change nothing."""
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
 
-from experiments.lab1_quantization.page import point
+from experiments.lab1_quantization.page import format_params
 from madl.training import compressed, models
 from madl.training.data import Encoded
 
@@ -17,8 +20,10 @@ def test_exact_products_give_the_models_answers(tiny_model, monkeypatch, operand
         "fine_tuned",
         lambda params, ctx: models.load_pretrained(str(tiny_model), seed=0),
     )
-    params = dict(point(6, pair, operands))
-    plain, exact = (compressed.build(params, None, exact_products=how) for how in (False, True))
+    exact = compressed.build(dict(format_params(6, pair, operands)), None)
+    plain = copy.deepcopy(exact)
+    for layer in quantized(plain):
+        layer.rule = replace(layer.rule, products="float32")
     chosen = {layer.rule.products for layer in quantized(exact)}
     assert chosen == ({"bfloat16"} if operands == "both" else {"float32"})
     torch.manual_seed(0)

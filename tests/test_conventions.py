@@ -5,6 +5,7 @@ import functools
 import graphlib
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,7 +65,8 @@ def test_a_template_prints_every_number_has_sentences_for_every_claim_and_does_n
     statements = set(re.findall(r"\{%-?\s*(\w+)", template(name)))
     assert statements <= {
         *("extends", "block", "endblock", "filter", "endfilter", "raw", "endraw"),
-        *("claim", "supported", "refuted", "undecided", "endclaim", "call", "endcall"),
+        *("claim", "supported", "refuted", "undecided", "disagree", "unmeasured", "endclaim"),
+        *("call", "endcall"),
     }
 
 
@@ -95,8 +97,8 @@ def module_name(path: Path) -> str:
 
 
 @functools.cache
-def module_graph() -> dict[str, set[str]]:
-    paths = {module_name(path): path for path in sources("madl")}
+def module_graph(*folders: str) -> dict[str, set[str]]:
+    paths = {module_name(path): path for path in sources(*folders)}
     return {name: (imports(path) & paths.keys()) - {name} for name, path in paths.items()}
 
 
@@ -119,13 +121,14 @@ def wing(module: str) -> str:
 
 
 def arrows() -> Iterator[tuple[str, str]]:
-    for module, others in module_graph().items():
+    for module, others in module_graph("madl").items():
         for other in others - {"madl"}:
             yield module, other
 
 
 def test_inside_madl_imports_point_down_or_along_and_never_in_a_circle():
-    list(graphlib.TopologicalSorter(module_graph()).static_order())
+    every = module_graph("madl", "kernels", "experiments", "benchmarks")
+    list(graphlib.TopologicalSorter(every).static_order())
     up = [(a, b) for a, b in arrows() if LEVEL[wing(a)] < LEVEL[wing(b)]]
     assert up == []
     wings: dict[str, set[str]] = {}
@@ -157,13 +160,81 @@ def test_imports_point_one_way(folder):
     assert wrong == []
 
 
+EMPTY_NAMES = {"one", "found", "made", "what", "of", "said"}  # they say nothing of what they name
+
+
+def bindings(tree: ast.AST) -> Iterator[str]:
+    """The names that a file gives to values, parameters, functions and classes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+                yield name
+            case _:
+                pass
+
+
+def code() -> list[Path]:
+    return [*sources("madl", "kernels", "experiments", "benchmarks", "templates"), ROOT / "cli.py"]
+
+
+def test_names_are_nouns():
+    empty = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in code()
+        for name in bindings(parsed(path))
+        if name.strip("_") in EMPTY_NAMES
+    ]
+    assert len(empty) <= 5, empty
+
+
+def is_claim(node: ast.AST) -> bool:
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    return any(ast.unparse(decorator).startswith("page.claim") for decorator in decorators)
+
+
+def test_a_docstring_says_first_what_a_thing_is_or_does():
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    documented = [
+        (path, ast.get_docstring(node) or "x")
+        for path in code()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, kinds) and not is_claim(node)  # a hypothesis, which is registered
+    ]
+    first_words = ("What", "Of", "That", "Which")
+    wrong = [(path.name, text) for path, text in documented if text.split()[0] in first_words]
+    assert wrong == []
+
+
 def test_what_is_imported_from_a_file_of_the_repository_is_there():
     """Also in a benchmark or inside a function, which no test imports."""
     paths = sources("madl", "kernels", "experiments", "benchmarks", "templates")
     nodes = [node for path in [*paths, ROOT / "cli.py"] for node in ast.walk(parsed(path))]
     ours = [n for n in nodes if isinstance(n, ast.ImportFrom) and begins(str(n.module), *FOLDERS)]
+    ours = [n for n in ours if n.module != "experiments.STEM.design"]  # of a page to be
     for statement in sorted({ast.unparse(node) for node in ours}):
         exec(statement, {})
+
+
+DESIGNS = sorted((ROOT / "experiments").glob("*/design.py"))
+
+
+@pytest.mark.parametrize("path", DESIGNS, ids=by_stem)
+def test_a_design_imports_nothing_but_the_standard_library(path):
+    assert {module.split(".")[0] for module in imports(path)} <= sys.stdlib_module_names
+
+
+def test_no_study_and_nothing_that_it_reaches_imports_a_page():
+    """So what a page shows and says is no part of what a case measures."""
+    importers = [
+        str(path.relative_to(ROOT))
+        for path in sources("madl", "kernels", "experiments")
+        if any(re.match(r"experiments\.\w+\.page\b", module) for module in imports(path))
+    ]
+    assert importers == []
 
 
 HEAVY = ("torch", "transformers", "optuna", "datasets", "kernels")
@@ -189,7 +260,7 @@ def test_experiments_import_torch_only_where_a_case_runs_and_read_nothing_privat
     top = [node for node in parsed(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
     found = imported(ast.Module(top, type_ignores=[]))
     found = [name for name in found if not begins(name, "madl.compression.roles")]  # names alone
-    assert not [name for name in found if begins(name, *HEAVY, "madl.formats", "madl.compression")]
+    assert not [name for name in found if begins(name, *HEAVY, "madl.compression")]
     read = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
     private = {name for name in read if name.startswith("_") and not name.endswith("__")}
     assert private <= NOT_PRIVATE
@@ -244,7 +315,8 @@ def test_what_depends_on_outside_programs_is_run_without_them_too():
         path for path in (ROOT / "tests").glob("test_*.py") if re.search(asks, path.read_text())
     }
     asking -= {ROOT / "tests" / "test_whole_run.py", Path(__file__)}
-    marked = {path for path in asking if "pytestmark = pytest.mark.outside" in path.read_text()}
+    marks = r"^pytestmark = .*\bpytest\.mark\.outside\b"
+    marked = {path for path in asking if re.search(marks, path.read_text(), re.M)}
     assert len(asking) > 6
     assert asking == marked
     of_nvcc = {path for path in asking if "find_nvcc" in path.read_text()}

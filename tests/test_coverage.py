@@ -3,35 +3,35 @@
 import json
 import re
 
-from madl.running.plans import StoredPlan
+from madl.running.plans import RunPlan
 from madl.running.project import Project
 from madl.site import report
-from tests.conftest import QUESTIONS, a_record
+from tests.conftest import QUESTIONS, a_record, own
 
 
-def asking(plan, counts: str) -> StoredPlan:
+def asking(plan, counts: str) -> RunPlan:
     path = plan.project.experiments / "questions.toml"
     path.write_text(re.sub(r"asked = \[.*\]", f"asked = [{{ counts = {counts} }}]", QUESTIONS))
-    return StoredPlan(Project(plan.project.root), plan.store, plan.profile, plan.workload)
+    return RunPlan(Project(plan.project.root), plan.profile, plan.workload)
 
 
 def write(plan, *, failed: int | None = None, done: int = 4):
     """The pages after so many cases of four, one of which may have failed: the first row."""
-    for case in plan.cases("toy")[:done]:
+    for case in own(plan).cases("toy")[:done]:
         x = case.params["x"]
         bad = {"status": "failed", "values": {}, "error": "no"} if x == failed else {}
-        plan.store.put(a_record(x, **{"case": case, **bad}))
-    return report.write(plan, plan.store).rows[0]
+        plan.project.store.put(a_record(x, **{"case": case, **bad}))
+    return report.write(plan, plan.project.store).rows[0]
 
 
 def written(plan, name: str) -> str:
     return (plan.project.docs / name).read_text()
 
 
-def test_part_of_what_was_asked_makes_the_page_partly_and_is_counted_everywhere(plan):
+def test_part_of_what_was_asked_makes_the_page_partly_and_is_counted_everywown(plan):
     plan = asking(plan, '"numbers", x = [0, 1, 9]')
     row = write(plan)
-    assert plan.is_complete("toy")
+    assert own(plan).is_complete("toy")
     assert row["status"] == "partly"
     for name, place in (("labs/toy.md", "facts"), ("ledger.md", "9.1 Squares")):
         text = (plan.project.docs / name).read_text()

@@ -6,11 +6,11 @@ from itertools import product
 
 import pytest
 
-from kernels import build_cuda
+from kernels import build_cuda, mxint8_cuda
 from madl import assets
 from madl.errors import MadlError
 from tests.machine import needs_nvcc
-from tests.machine_code import instructions
+from tests.machine_code import instructions, shared_bytes
 
 pytestmark = pytest.mark.outside
 
@@ -18,10 +18,10 @@ FLAT, TILE, LINEAR = "dequantize_flat.cu", "dequantize_tile.cu", "linear_weight_
 
 
 try:
-    NVRTC = build_cuda._nvrtc()
-except RuntimeError:
-    NVRTC = None
-needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="no NVRTC library here")
+    NVRTC, no_nvrtc_here = build_cuda._nvrtc_version(), ""
+except RuntimeError as error:
+    NVRTC, no_nvrtc_here = None, str(error)
+needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason=no_nvrtc_here)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def fresh(monkeypatch, tmp_path):
     for name in ("MADL_CUDA_KERNELS", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))  # where no nvcc is
-    monkeypatch.setattr(build_cuda, "_nvrtc", no_nvrtc)
+    monkeypatch.setattr(build_cuda, "_nvrtc_version", no_nvrtc)
     build_cuda.load.cache_clear()
     yield tmp_path
     build_cuda.load.cache_clear()
@@ -75,6 +75,8 @@ def check_linear(code, architecture):
         if architecture < 80:
             continue
         assert kernel["HMMA"] >= 16 * tiles  # four steps of the ring, unrolled
+        share = kernel["between HMMA"] / 4 / mxint8_cuda.INSTRUCTIONS[tiles]
+        assert 0.8 < share < 0.87, kernel  # of a step's, less what is before the first and behind
         # two rows of the weight, four steps ahead; then x, straight or by way of shared memory
         assert kernel["LDG.128"] >= 8 + (2 if tiles == 1 else 0)
         if tiles > 1:
@@ -82,22 +84,61 @@ def check_linear(code, architecture):
             assert kernel["LDS.128"] >= 8 * tiles
 
 
-@needs_nvcc
+def local(kernel):
+    """How many instructions read or write local memory."""
+    return sum(count for name, count in kernel.items() if name.startswith(("LDL", "STL")))
+
+
+CHECKS = {FLAT: check_flat, LINEAR: check_linear, TILE: check_tile}
+
+
+@pytest.mark.parametrize(
+    "compile_",
+    [
+        pytest.param(build_cuda.compile_nvcc, id="nvcc", marks=needs_nvcc),
+        pytest.param(build_cuda.compile_nvrtc, id="nvrtc", marks=needs_nvrtc),
+    ],
+)
 @pytest.mark.parametrize(
     "architecture", [90, *(pytest.param(a, marks=pytest.mark.slow) for a in (75, 80, 100))]
 )
-def test_nvcc_makes_the_instructions_that_each_kernel_counts_on(architecture, cute):
-    for source, include, check in (
-        *((FLAT, (), check_flat), (LINEAR, (), check_linear), (TILE, cute, check_tile)),
-    ):
-        cubin = build_cuda.compile_nvcc(source, architecture, include)
-        check(instructions(cubin), architecture)
+@pytest.mark.parametrize("source", CHECKS)
+def test_each_compiler_makes_the_instructions_that_a_kernel_counts_on(
+    compile_, architecture, source, request
+):
+    """And keeps within a block's registers and static shared memory."""
+    include = request.getfixturevalue("cute") if source == TILE else ()
+    cubin = compile_(source, architecture, include)
+    code = instructions(cubin)
+    CHECKS[source](code, architecture)
+    assert not {name: local(kernel) for name, kernel in code.items() if local(kernel)}
+    assert max(shared_bytes(cubin).values(), default=0) <= 48 << 10
+
+
+SPILLS = """
+extern "C" __global__ void __launch_bounds__(1024) kernel(float* p) {
+  __shared__ float between[1024];
+  float a[128];
+#pragma unroll
+  for (int i = 0; i < 128; ++i) a[i] = p[i * 1024 + threadIdx.x];
+  between[threadIdx.x] = a[0];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 128; ++i)
+    p[i * 1024 + threadIdx.x] = a[i] * a[(i * 7 + 3) % 128] + between[threadIdx.x ^ i];
+}
+"""
 
 
 @needs_nvrtc
-def test_nvrtc_makes_the_same_instructions():
-    for source, check in ((FLAT, check_flat), (LINEAR, check_linear)):
-        check(instructions(build_cuda.compile_nvrtc(source, 90)), 90)
+@pytest.mark.parametrize("architecture", [75, 80, 90, 100])
+def test_spills_and_shared_memory_are_seen(fresh, monkeypatch, architecture):
+    (fresh / "spills.cu").write_text(SPILLS)
+    monkeypatch.setattr(build_cuda, "SOURCES", fresh)
+    monkeypatch.setattr(build_cuda, "_nvrtc_version", lambda: NVRTC)
+    cubin = build_cuda.compile_nvrtc("spills.cu", architecture)
+    assert local(instructions(cubin)["kernel"]) > 20
+    assert shared_bytes(cubin) == {"kernel": 4096 + (1024 if architecture >= 90 else 0)}
 
 
 def test_with_no_compiler_torch_computes_and_that_is_said_once(fresh, caplog):
@@ -145,8 +186,10 @@ def test_whatever_makes_a_cubin_another_is_part_of_its_key(fresh, monkeypatch):
     assert build_cuda._stem(FLAT, 90) == keys[0]
     (fresh / "mxint8_decode.h").write_text(copies["mxint8_decode.h"] + "\n// changed\n")
     keys.append(build_cuda._stem(FLAT, 90))
-    for flags in ("_FLAGS", "_NVCC_FLAGS", "_NVRTC_FLAGS_OF_CUTE"):
-        monkeypatch.setattr(build_cuda, flags, (*getattr(build_cuda, flags), "--more"))
+    monkeypatch.setattr(build_cuda, "_NVCC_FLAGS", (*build_cuda._NVCC_FLAGS, "--more"))
+    keys.append(build_cuda._stem(FLAT, 90))
+    for options in ("_NVRTC_OPTIONS", "_NVRTC_OPTIONS_OF_CUTE"):
+        monkeypatch.setattr(build_cuda, options, {**getattr(build_cuda, options), "more": True})
         keys.append(build_cuda._stem(FLAT, 90))
     (fresh / "cutlass").mkdir()
     for number in (1, 2):
@@ -180,7 +223,8 @@ def test_a_cubin_that_the_driver_refuses_makes_way_for_the_next_path(fresh, monk
             raise RuntimeError("CUDA: cannot load")
 
     def nvrtc(source, architecture, include=()):
-        return build_cuda._build(source, architecture, include, "1", lambda p: p.write_text("old"))
+        stem = build_cuda._stem(source, architecture, include)
+        return build_cuda._build(stem, "1", lambda path: path.write_text("old"))
 
     fake_nvcc(fresh, monkeypatch, WRITES.format("new"))
     monkeypatch.setattr(build_cuda, "compile_nvrtc", nvrtc)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from madl.compression import lora, subnetwork
-from madl.compression.lora import LoraRule
-from madl.compression.roles import ROLES, block, role
+from experiments.lab0_lora import adapters
+from madl.compression import subnetwork
+from madl.compression.roles import ROLES, SQUARE_KINDS, block, role
 from madl.errors import MadlError, WrongCommand
 from madl.logbook.experiment import CUT, EXPORT
 from madl.training import examination, models, precision, workloads
@@ -83,7 +83,7 @@ def test_it_is_cut_to_any_shape_and_the_whole_shape_is_the_whole_model(folder, b
     )
     small = subnetwork.cut(model, shape, scores)
     assert subnetwork.shape_of(small) == shape
-    for kinds in ((), subnetwork.KINDS):
+    for kinds in ((), SQUARE_KINDS):
         small = subnetwork.cut(model, shape, scores, kinds)
         assert sum(isinstance(m, subnetwork.Identity) for m in small.modules()) == len(kinds)
         small.set_attn_implementation("eager")
@@ -101,9 +101,9 @@ def test_adapters_take_the_encoder_and_the_head_learns(folder):
     model = models.load_pretrained(folder, seed=0)
     encoder, head = re.escape(model.base_model_prefix), set(models.head_of(model))
     linear = {name for name, m in model.named_modules() if isinstance(m, nn.Linear)}
-    rule = LoraRule(pattern=rf"{encoder}\..*", rank=2, alpha=4)
-    taken = lora.adapt_(model, [rule], also_train=rf"(?!{encoder}\.).*")
-    assert taken.keys() == {n for n in linear if n.startswith(f"{model.base_model_prefix}.")}
+    layers, also_train = rf"{encoder}\..*", rf"(?!{encoder}\.).*"
+    adapted = adapters.adapt_(model, layers=layers, also_train=also_train, rank=2, alpha=4)
+    assert set(adapted) == {n for n in linear if n.startswith(f"{model.base_model_prefix}.")}
     learning = {name for name, p in model.named_parameters() if p.requires_grad}
     assert {name for name in learning if "lora_" not in name} == head
 

@@ -1,4 +1,4 @@
-"""Sharing the work: a Dask cluster of real processes, shards of one folder, results that merge."""
+"""Sharing the work: a Dask cluster of real processes."""
 
 import json
 import os
@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from madl.errors import MadlError
-from madl.running import shards
-from tests.conftest import ROOT, Processes, wait_for
+from tests.conftest import ROOT, Processes, own, wait_for
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
@@ -76,7 +74,7 @@ def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
     assert run.returncode == 0, stderr
     assert {x: executed(tmp_path).count(x) for x in range(4)} == {0: 1, 1: 1, 2: 2, 3: 1}
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in before.items())
-    found = [plan.store.get(case) for case in plan.cases("toy")]
+    found = [plan.project.store.get(case) for case in own(plan).cases("toy")]
     assert [one.values["square"] for one in found] == [0, 1, 4, 9]
     assert {one.run.threads for one in found} == {1}
 
@@ -92,31 +90,3 @@ def test_a_scheduler_that_dies_is_one_clear_line(slow_once, plan, cluster, cli, 
     assert "is no longer there; finished cases are kept" in stderr
     assert "Traceback" not in stderr
     assert len(stored(plan)) == 2
-
-
-def test_two_shards_at_once_run_each_case_once_and_an_artifact_once(plan, cli, tmp_path, toy):
-    page = toy.experiments / "toy" / "page.py"
-    built = (
-        "lambda path: (path.mkdir(), log.with_suffix('.built').open('a').write('x'), time.sleep(1))"
-    )
-    page.write_text(page.read_text().replace("lambda path: path.mkdir()", built))
-    runs = [cli("run", "--jobs", "1", "--shard", f"{i}/2") for i in (1, 2)]
-    for run in runs:
-        _, stderr = run.communicate(timeout=60)
-        assert run.returncode == 0, stderr
-    assert sorted(executed(tmp_path)) == [0, 1, 2, 3]
-    assert (tmp_path / "log.built").read_text() == "x"
-    assert plan.is_complete("toy")
-
-
-def test_a_shard_that_is_being_run_and_another_division_are_refused(tmp_path):
-    for other, said in (
-        ((1, 2), "shard 1/2 is at work on .* already; give each run its own, or stop it"),
-        ((1, 3), "shard 1/2 is at work.*divide by the same number"),
-    ):
-        with (
-            shards.at_work(tmp_path, (1, 2)),
-            pytest.raises(MadlError, match=said),
-            shards.at_work(tmp_path, other),
-        ):
-            pass

@@ -25,10 +25,10 @@ from experiments.lab4_hardware import (
 )
 from experiments.lab4_hardware.dyadic import NAN, add_fp32, to_fp32
 from experiments.lab4_hardware.operands import Float, Operand
-from experiments.lab4_hardware.reference import expected
+from experiments.lab4_hardware.reference import expected_result
 from kernels import compilers
 from madl.errors import MadlError
-from madl.formats import presets
+from madl.formats.presets import FORMATS
 from madl.running.project import Project
 from tests.machine import needs_compiler, needs_yosys
 
@@ -48,7 +48,7 @@ def fp32(value: float) -> int:
 @needs_compiler
 @pytest.mark.parametrize("name", units.UNITS)
 def test_every_result_has_the_bits_of_the_definition_and_lies_within_the_bound(name):
-    unit = units.named(name, 8)
+    unit = units.unit_named(name, 8)
     x = torch.randn(2, 48, generator=torch.Generator().manual_seed(2))
     found = study.verify(unit, num_random=10, rows=[(x[0], x[1])])
     assert found["mismatches"] == 0, found["first_mismatch"]
@@ -81,22 +81,22 @@ def test_one_mxint8_lane_multiplies_and_accumulates(signs):
 @needs_compiler
 def test_the_quantizer_rounds_to_even_saturates_and_knows_subnormals_and_a_zero_is_nothing():
     """Under a scale of one an MXINT8 code counts 64ths; 1.0078125 = 64.5 and 1.0234375 = 65.5."""
-    unit = units.named("MXINT8, quantizing", 8)
+    unit = units.unit_named("MXINT8, quantizing", 8)
     values = (1.0078125, 1.0234375, 1.9921875, -1.9921875, 2.0**-7, 3 * 2.0**-8, -(2.0**-133), 1.0)
     vector = {"a": [0x40] * 8, "b": bf16(*values), "a_scale": [127], "acc": [0]}
     inner = unit.inner
     assert inner is not None
-    made = reference.quantized(inner, vector)
+    made = reference.quantize_inputs(inner, vector)
     assert made["b"] == [64, 66, 127, 0x80 | 127, 0, 1, 0x80, 64]
     assert made["b_scale"] == [127]
     assert simulation.simulate(unit, [vector]) == [fp32((64 + 66 + 1 + 64) / 64)]
     tiny = {**vector, "b": bf16(*[2.0**-127, 2.0**-128] * 4), "a_scale": [254]}
-    assert reference.quantized(inner, tiny)["b"] == [64, 32] * 4
-    assert reference.quantized(inner, tiny)["b_scale"] == [0]
+    assert reference.quantize_inputs(inner, tiny)["b"] == [64, 32] * 4
+    assert reference.quantize_inputs(inner, tiny)["b_scale"] == [0]
     assert simulation.simulate(unit, [tiny]) == [fp32(6.0)]
     infinite = {**vector, "b": bf16(math.inf, *values[1:])}
     assert simulation.simulate(unit, [infinite]) == [NAN]
-    unit = units.named("BF16", 2)
+    unit = units.unit_named("BF16", 2)
     vector = {"a": bf16(0.0, 2.0**-20), "b": bf16(2.0**100, 2.0**-20), "acc": [0]}
     assert simulation.simulate(unit, [vector]) == [fp32(2.0**-40)]
 
@@ -112,7 +112,7 @@ def test_a_wrong_unit_is_caught_and_its_case_fails(monkeypatch, tmp_path):
         (tmp_path / source.name).write_text(text)
     monkeypatch.setattr(simulation, "SOURCES", tmp_path)
     monkeypatch.setattr(units, "LANES", 4)
-    monkeypatch.setattr(units, "named", lambda name: units.mxint(lanes=4, width=4))
+    monkeypatch.setattr(units, "unit_named", lambda name: units.mxint(lanes=4, width=4))
     monkeypatch.setattr(study, "rows_of_model", lambda *args: [])
     with pytest.raises(MadlError, match="results with wrong bits and .* beyond its bound: got 0x"):
         study.run({"kind": "simulation", "unit": "MXINT4", "num_random": 4}, None)
@@ -159,10 +159,10 @@ def test_the_error_of_a_unit_is_that_of_its_finished_rows():
 
 def test_the_definition_of_an_aligned_sum_by_hand_and_of_fp32_by_numpy():
     """What lies below the window of 16 bits is dropped, toward zero: ±(1 + 2^-16) is ±1."""
-    unit = units.named("BF16", 2)
+    unit = units.unit_named("BF16", 2)
     small = 2.0**-8
-    up = expected(unit, {"a": bf16(1, small), "b": bf16(1, small), "acc": [0]})
-    down = expected(unit, {"a": bf16(-1, -small), "b": bf16(1, small), "acc": [fp32(0.5)]})
+    up = expected_result(unit, {"a": bf16(1, small), "b": bf16(1, small), "acc": [0]})
+    down = expected_result(unit, {"a": bf16(-1, -small), "b": bf16(1, small), "acc": [fp32(0.5)]})
     assert up.code == fp32(1.0)
     assert down.code == fp32(-0.5)
     assert up.exact == 1 + Fraction(1, 2**16)
@@ -180,11 +180,11 @@ def test_the_definition_of_an_aligned_sum_by_hand_and_of_fp32_by_numpy():
 
 @pytest.mark.parametrize("name", units.UNITS)
 def test_codes_mean_the_values_of_the_formats(name):
-    unit = units.named(name)
+    unit = units.unit_named(name)
     x = torch.randn(64, generator=torch.Generator().manual_seed(2)) * 3
     for side in (unit.a, unit.b):
         made = codes.number_format(side, unit.block)
-        found = codes.coded(side, unit.block, x)
+        found = codes.encode_row(side, unit.block, x)
         decoded = codes.values_of(side, found.codes, found.scales, unit.block)
         scale = math.ldexp(*found.row_scale)
         values = torch.tensor([math.ldexp(*value) * scale for value in decoded])
@@ -201,12 +201,12 @@ def test_every_code_is_a_value_of_its_format_and_units_have_their_format_s():
         decoded = [codes.values_of(side, [code], (), 1) for code in range(1 << element.bits)]
         values = {s * 2.0**e for ((s, e),) in filter(None, decoded)}
         assert sorted(values) == codes.number_format(side, 1).values().tolist()
-    side = units.named("block log 4").a
+    side = units.unit_named("block log 4").a
     assert [codes.scale_of(side, code) for code in (0, 1, 127, 128, 255)] == [0, -1, -127, 128, 1]
     for name, unit in page.FORMATS.items():
-        made = units.named(unit)
+        made = units.unit_named(unit)
         for side in (made.a, made.b):
-            assert codes.number_format(side, made.block) == presets()[name]
+            assert codes.number_format(side, made.block) == FORMATS[name]
 
 
 def stat(modules: dict, transistors: int) -> str:
@@ -252,7 +252,7 @@ def test_parts_are_counted_over_the_tree_of_modules(tmp_path):
 @pytest.mark.parametrize("name", ["BF16", "MXINT8, signs apart", "MXFP4-e2m1"])
 def test_the_gates_that_are_counted_compute_what_the_definition_says(name, monkeypatch, tmp_path):
     """The flat netlist, written as Verilog, in the place of its sources."""
-    unit = units.named(name, 4)
+    unit = units.unit_named(name, 4)
     shutil.copytree(units.SOURCES, tmp_path, dirs_exist_ok=True)
     script = synthesis.script(unit) + "; write_verilog -noattr flat.v"
     tools.run([*tools.needed_yosys(), "-q", "-p", script], cwd=tmp_path)
@@ -286,17 +286,17 @@ def test_the_longest_path_and_the_pipeline_of_a_chain_by_hand(tmp_path):
     made = netlist.read(tmp_path / "chain.blif")
     a, b = (1 + 5) / 5, (1 + 4 + 4 / 3) / 5
     n0, n1, y, z = (1 + 1) / 5, (1 + 4 / 3) / 5, (2 + 4) / 5, 7 / 5 + (1 + 4) / 5
-    assert made.drivers == 0
-    assert made.again["a"] == pytest.approx(a)
+    assert made.num_drivers == 0
+    assert made.drive_delays["a"] == pytest.approx(a)
     assert made.delay == pytest.approx(max(a + n0 + n1 + y, b + z))
     assert made.pipelined(20) == (1, 2)  # nothing but the row of flip-flops behind it
-    only_y = replace(made, made={n: made.made[n] for n in ("n0", "n1", "y")}, outputs=["y"])
+    only_y = replace(made, gates={n: made.gates[n] for n in ("n0", "n1", "y")}, outputs=["y"])
     assert only_y._cut(3, 0) == (2, 2)  # n1 crosses the one cut, b comes behind it, y is kept
     with pytest.raises(ValueError, match="shorter than a gate's"):
         made.pipelined(1)
-    assert netlist.driven(4) == (0.8, 0)
-    assert netlist.driven(24) == (pytest.approx(2.2), 6)
-    assert netlist.driven(96) == (pytest.approx(3.2), 30)
+    assert netlist.load_delay(4) == (0.8, 0)
+    assert netlist.load_delay(24) == (pytest.approx(2.2), 6)
+    assert netlist.load_delay(96) == (pytest.approx(3.2), 30)
 
 
 def test_rows_of_a_model_are_whole_and_without_padding(monkeypatch):
@@ -315,7 +315,7 @@ def test_rows_of_a_model_are_whole_and_without_padding(monkeypatch):
 
     monkeypatch.setattr(units, "LANES", 2)
     model, row = Model(), torch.tensor([1.0, 2.0, 3.0, 4.0])
-    found = study.sampled(model, Data(torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])), 40)
+    found = study.sample_pairs(model, Data(torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])), 40)
     assert len(found) == 40
     for a, b in found:
         assert torch.equal(b, row)

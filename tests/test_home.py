@@ -6,15 +6,18 @@ from types import SimpleNamespace
 import pytest
 
 from madl.logbook.claims import Contrast, Result
-from madl.logbook.stats import Unit, mean
+from madl.logbook.stats import mean
+from madl.logbook.values import Unit
 from madl.site import home
 
 
 def a_result(name="it", verdict="supported", *, far=2.0, **more) -> Result:
     """An effect that lies `far` half widths of its interval beyond the line."""
-    made = mean([-0.01, 0.0, 0.01], unit=Unit.POINTS, drawn="models")
+    made = mean([-0.01, 0.0, 0.01], unit=Unit.POINTS, unit_name="models")
     width = made.interval.high
-    made = mean([far * width + each for each in (-0.01, 0.0, 0.01)], unit=Unit.POINTS, drawn="m")
+    made = mean(
+        [far * width + each for each in (-0.01, 0.0, 0.01)], unit=Unit.POINTS, unit_name="m"
+    )
     contrast = Contrast(comparison=made, cases=())
     given = {"primary": True, "contrast": contrast, **more}
     return Result(name=name, hypothesis="It is so.", verdict=verdict, **given)

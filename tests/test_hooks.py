@@ -55,8 +55,11 @@ def test_what_is_not_there_leads_to_its_folder_and_a_build_without_pages_to_a_co
 
 
 def test_a_name_that_the_theme_escapes_twice_is_escaped_once_and_never_less():
-    made = hooks._named('<a aria-label="the formula&amp;#x27;s &quot;&lt;x&gt;&quot; &amp; more">')
+    made = hooks._with_labels(
+        '<a aria-label="the formula&amp;#x27;s &quot;&lt;x&gt;&quot; &amp; more">'
+    )
     assert made == '<a aria-label="the formula&#x27;s &quot;&lt;x&gt;&quot; &amp; more">'
     assert (
-        hooks._named('<a aria-label="&amp;quot; onload=1">') == '<a aria-label="&quot; onload=1">'
+        hooks._with_labels('<a aria-label="&amp;quot; onload=1">')
+        == '<a aria-label="&quot; onload=1">'
     )

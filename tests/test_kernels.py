@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from kernels import build, compilers, mxint8, round_to_grid
-from madl.formats import presets
 from madl.formats.blocked import BlockFloat, BlockLog, BlockMinifloat, MXFloat, MXInt
 from madl.formats.fixed import FixedPoint
-from madl.formats.grid import grid_fields, shared_fields
+from madl.formats.grid import operator_fields
 from madl.formats.log import Logarithmic
 from madl.formats.minifloat import DenormalMinifloat, Minifloat
+from madl.formats.presets import FORMATS
 from tests.conftest import python
 from tests.machine import needs_compiler
 from tests.reference import probes, same
@@ -25,7 +25,7 @@ from tests.synthetic import evidence
 
 pytestmark = pytest.mark.outside
 
-GRIDS = {name: f for name, f in presets().items() if f.grid is not None}
+GRIDS = {name: f for name, f in FORMATS.items() if f.grid is not None}
 UNUSUAL = [
     *(FixedPoint(width=w, frac_width=w // 2) for w in (1, 22, 23, 24, 25, 28, 32)),
     FixedPoint(width=8, frac_width=64),
@@ -132,7 +132,7 @@ def test_threads_share_the_work_without_changing_it(count):
 
 
 def fields(number_format):
-    return (*grid_fields(number_format.grid), *shared_fields(number_format.shared))
+    return operator_fields(number_format.grid, number_format.shared)
 
 
 @needs_compiler
@@ -187,26 +187,26 @@ def test_without_a_compiler_that_works_torch_computes_and_it_is_said_once(
 
 @needs_compiler
 def test_a_library_is_built_once_and_found_again(fresh, monkeypatch):
-    assert mxint8.route().path == build.cpu_isa()
+    assert build.load(mxint8.SOURCE).path == build.cpu_isa()
     (library,) = fresh.glob("kernels/*.so")
     built = library.stat().st_mtime_ns
     build.load.cache_clear()
-    assert mxint8.route().library is not None
+    assert build.load(mxint8.SOURCE).library is not None
     assert library.stat().st_mtime_ns == built
     assert [p.name for p in (fresh / "kernels").iterdir()] == [library.name]
 
 
 @needs_compiler
 def test_a_damaged_library_is_built_again_and_never_loaded(fresh):
-    mxint8.route()
+    build.load(mxint8.SOURCE)
     (library,) = fresh.glob("kernels/*.so")
     data = library.read_bytes()
     copy = library.with_name("copy")  # the library itself is mapped: writing into it is no test
     copy.write_bytes(data[: len(data) // 2])
     copy.replace(library)
     code = (
-        "import logging; logging.basicConfig(); from kernels import mxint8\n"
-        "assert mxint8.route().library, mxint8.route()"
+        "import logging; logging.basicConfig(); from kernels import build, mxint8\n"
+        "assert build.load(mxint8.SOURCE).library, build.load(mxint8.SOURCE)"
     )
     done = python("-c", code)
     assert done.returncode == 0, done.stderr
@@ -217,16 +217,16 @@ def test_a_damaged_library_is_built_again_and_never_loaded(fresh):
 
 @needs_compiler
 def test_two_processes_may_build_at_once_and_what_a_killed_one_left_is_removed(fresh):
-    code = "from kernels import mxint8; assert mxint8.route().library, mxint8.route()"
+    code = "from kernels import build, mxint8; assert build.load(mxint8.SOURCE).library"
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     assert [process.wait(timeout=120) for process in running] == [0, 0]
-    left, at_work = fresh / ".building-left", fresh / ".building-at-work"
-    for folder in (left, at_work):
+    abandoned, at_work = (fresh / "kernels" / f".building-{n}" for n in ("abandoned", "at-work"))
+    for folder in (abandoned, at_work):
         folder.mkdir()
-    os.utime(left, (0, 0))
-    made = build.publish(fresh / "it.so", lambda path: path.write_text("it"))
-    assert made.read_text() == "it"
-    assert (left.exists(), at_work.exists()) == (False, True)
+    os.utime(abandoned, (0, 0))
+    path = build.ensure("it", ".so", lambda path: path.write_text("it"))
+    assert path.read_text() == "it"
+    assert (abandoned.exists(), at_work.exists()) == (False, True)
 
 
 def test_a_forced_path_is_taken_or_refused(fresh, monkeypatch):
@@ -249,7 +249,7 @@ def test_the_questions_that_need_a_compiler_say_so_where_there_is_none(monkeypat
     left_out = {
         question.id
         for page in evidence()
-        for case in page.view.plan.cases(page.name)
+        for case in page.view.cases
         if page.view.plan.why_unavailable(case) == compilers.NO_COMPILER
         for question in page.questions
     }

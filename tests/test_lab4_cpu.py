@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.lab4_mxint8 import design, study
 from experiments.lab4_mxint8 import page as lab4_mxint8
-from experiments.lab4_mxint8 import study
 from madl.logbook.records import Record, Records
-from madl.machine import fresh
 from madl.training import models
 from tests.nulls import verdict
 from tests.synthetic import a_measurement, kept_of
@@ -37,7 +36,7 @@ def planted(fast: float) -> Records:
     return Records(
         record(
             {**of, "process": i},
-            {"measurements": {f"{v} {n}": run(v, i) for v in lab4_mxint8.VARIANTS for n in names}},
+            {"measurements": {f"{v} {n}": run(v, i) for v in design.VARIANTS for n in names}},
         )
         for i in range(PROCESSES)
         for of, names in ((LAYER, ("1 cold", "8 cold", "1 warm", "8 warm")), (MODEL, ("1", "32")))
@@ -46,14 +45,14 @@ def planted(fast: float) -> Records:
 
 def test_a_layer_is_checked_and_timed_in_every_arithmetic():
     case = {**LAYER, "budget_s": 0.0, "process": 1}
-    found = study.study(case)
+    found = study.run(case, None)  # type: ignore[arg-type]
     left_out = set(found["failed_peers"])  # prepacked BF16, where the processor has no AVX-512
-    every = {f"{v} {n}" for v in lab4_mxint8.VARIANTS for n in (1, 8)}
+    every = {f"{v} {n}" for v in design.VARIANTS for n in (1, 8)}
     assert left_out <= {name for name in every if "prepacked" in name or "oneDNN" in name}
     timed = {f"{name} {s}" for name in every - left_out for s in ("cold", "warm")}
     assert set(found["measurements"]) == timed
     for rows in (1, 8):
-        errors = {v: found["error_db"].get(f"{v} {rows}") for v in lab4_mxint8.VARIANTS}
+        errors = {v: found["error_db"].get(f"{v} {rows}") for v in design.VARIANTS}
         assert 30 < errors["MXINT8"] < 45
         assert min(errors["FP32"], errors["FP32, prepacked"] or math.inf) > 100
         packed = errors["BF16, prepacked"] or errors["BF16"]
@@ -67,13 +66,13 @@ def test_a_layer_is_checked_and_timed_in_every_arithmetic():
 
 def test_copies_leave_the_cache_and_take_turns_and_a_warm_call_comes_after_one():
     size = 384 * 1536
-    one = size * sum(study.BYTES[study._usual(v)] for v in study.variants())
-    assert study.copies(size, 1000) * one >= 1000e6 > (study.copies(size, 1000) - 1) * one
-    assert study.copies(size, 0.001) == 1
-    turns = study.rotated([lambda i=i: i for i in range(3)])
+    one = size * sum(study.VALUE_BYTES[study._arithmetic(v)] for v in study.variants())
+    assert study.num_copies(size, 1000) * one >= 1000e6 > (study.num_copies(size, 1000) - 1) * one
+    assert study.num_copies(size, 0.001) == 1
+    turns = study.rotation([lambda i=i: i for i in range(3)])
     assert [turns() for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
     called: list[str] = []
-    with study.warm(lambda: called.append("before")):
+    with study.warm_caches(lambda: called.append("before")):
         called.append("timed")
     assert called == ["before", "timed"]
 
@@ -94,8 +93,8 @@ def cases(monkeypatch):
     """Runs a layer and a classifier, in this process; what is named computes the opposite, or fails
     like an operator that a processor does not have.
     """
-    prepared = study.prepared
-    monkeypatch.setattr(study, "variants", lambda: list(study.VARIANTS))
+    convert = study.convert
+    monkeypatch.setattr(study, "variants", lambda: list(design.VARIANTS))
 
     def negated(module, inputs, y):
         return -y if isinstance(y, torch.Tensor) else SimpleNamespace(logits=-y.logits)
@@ -104,31 +103,29 @@ def cases(monkeypatch):
         def planted(model, variant):
             if variant == named and fails:
                 raise RuntimeError("the bf16 path needs another processor\nat some place")
-            found = prepared(model, study._usual(variant))  # which every processor has
+            found = convert(model, study._arithmetic(variant))  # which every processor has
             if variant == named:
                 found.register_forward_hook(negated)
             return found
 
-        monkeypatch.setattr(study, "prepared", planted)
-        of = {"budget_s": 0.0, "process": 1}
-        cases = [{**LAYER, **of}, {**MODEL, **of, "checkpoint": ""}]
-        return Records([record(one, study.study(one)) for one in cases])
+        monkeypatch.setattr(study, "convert", planted)
+        timing = {"budget_s": 0.0, "process": 1}
+        layer, model = {**LAYER, **timing}, {**MODEL, **timing, "checkpoint": ""}
+        timed = (layer, study.time_layer(layer)), (model, study.time_model(model))
+        return Records([record(case, values) for case, values in timed])
 
-    here = {"time_layer": study.time_layer, "time_model": study.time_model}
-    called = lambda name, argument, **_: here[name.partition(":")[2]](argument)  # noqa: E731
-    monkeypatch.setattr(fresh, "call", called)
     monkeypatch.setattr(models, "load_checkpoint", lambda path: Tiny().eval())
     return run
 
 
-BY_ONEDNN = lab4_mxint8.DYNAMIC + lab4_mxint8.ONEDNN
+BY_ONEDNN = design.DYNAMIC + design.ONEDNN
 LAYERS = ("1 row, cold", "1 row, warm", "8 rows, warm")
 MODELS = ("1 sentence", "32 sentences")
 
 
 def why_not(records: Records) -> dict[tuple[str, str], str]:
     rows = lab4_mxint8.ways(records)
-    assert [row[""] for row in rows] == list(lab4_mxint8.VARIANTS)
+    assert [row[""] for row in rows] == list(design.VARIANTS)
     cells = {(str(row[""]), of): row[of] for row in rows for of in (*LAYERS, *MODELS)}
     return {at: cell for at, cell in cells.items() if isinstance(cell, str)}
 
@@ -139,16 +136,16 @@ def test_a_peer_that_fails_or_computes_something_else_costs_its_row_and_not_the_
     found = why_not(records)
     assert set(found) == {(BY_ONEDNN, of) for of in (*LAYERS, *MODELS)}
     assert all("at least 20 dB are needed" in text for text in found.values())
-    assert lab4_mxint8.in_layer(records, lab4_mxint8.DYNAMIC, 1).b.label == lab4_mxint8.DYNAMIC
+    assert lab4_mxint8.in_layer(records, design.DYNAMIC, 1).b.label == design.DYNAMIC
     found = why_not(cases("BF16", fails=True))
     assert found["BF16", LAYERS[0]] == "the bf16 path needs another processor"
     assert "BF16 fails, so nothing is there to" in found["BF16, prepacked", MODELS[0]]
     assert ("BF16, prepacked", LAYERS[0]) not in found
 
 
-@pytest.mark.parametrize("ours", [lab4_mxint8.MXINT8, lab4_mxint8.FP32])
+@pytest.mark.parametrize("ours", [design.MXINT8, design.FP32])
 def test_ours_that_computes_something_else_fails_the_case(cases, ours):
-    with pytest.raises(study.Wrong, match=f"{ours} is .* dB from the exact product"):
+    with pytest.raises(study.WrongResult, match=f"{ours} is .* dB from the exact product"):
         cases(ours)
 
 

@@ -8,9 +8,9 @@ import pytest
 from kernels import compilers
 from madl.logbook.records import Store, encode
 from madl.machine import device
-from madl.running import plans
+from madl.running import status
 from madl.site import report
-from tests.conftest import a_record
+from tests.conftest import a_record, own
 from tests.test_report import words
 from tests.test_runner import executed, run_all, with_later
 
@@ -26,13 +26,16 @@ def test_what_was_made_without_a_program_runs_again_once_it_is_there(plan, tmp_p
     store = Store(plan.project.state)
     with_programs(monkeypatch, compiler=False)
     run_all(plan)
-    first = plan.cases("toy")[2]
+    first = own(plan).cases("toy")[2]
     record = store.get(first)
     store.put(replace(record, run=replace(record.run, lacked=compilers.NAME)))
     assert run_all(plan) == []
-    assert plans.state_of(plan, "toy")["left"] == 0
+    assert status.counts(own(plan), "toy")["left"] == 0
     with_programs(monkeypatch, compiler=True)
-    assert (plans.state_of(plan, "toy")["ok"], plans.state_of(plan, "toy")["left"]) == (3, 1)
+    assert (status.counts(own(plan), "toy")["ok"], status.counts(own(plan), "toy")["left"]) == (
+        3,
+        1,
+    )
     assert [event.record.case for event in run_all(plan)] == [first]
     assert run_all(plan) == []
 
@@ -40,10 +43,10 @@ def test_what_was_made_without_a_program_runs_again_once_it_is_there(plan, tmp_p
 def test_what_needs_it_follows_from_what_was_made_again(plan, tmp_path, monkeypatch):
     with_later(plan)
     later = plan.project.experiments / "later" / "page.py"
-    chosen = 'return [{"x": plan.records("toy").one(x=2).values["square"], "seed": 0}]'
+    chosen = 'return [{"x": plan.records("toy").single(x=2).values["square"], "seed": 0}]'
     later.write_text(re.sub(r"return \[.* for x in .*\]", chosen, later.read_text()))
     store = Store(plan.project.state)
-    for case in plan.cases("toy"):
+    for case in own(plan).cases("toy"):
         square = 5 if case.params["x"] == 2 else 0  # as it came out without the program
         run = replace(a_record().run, host=device.host_label(), lacked=compilers.NAME)
         store.put(a_record(case=case, values={"square": square}, run=run))
@@ -55,10 +58,10 @@ def test_what_needs_it_follows_from_what_was_made_again(plan, tmp_path, monkeypa
 def test_a_case_skipped_here_counts_as_left_once_it_can_run(plan, monkeypatch):
     monkeypatch.setenv("TOY_MISSING", "no such tool")
     run_all(plan)
-    assert plan.is_complete("toy")
+    assert own(plan).is_complete("toy")
     monkeypatch.delenv("TOY_MISSING")
-    state = plans.state_of(plan, "toy")
-    assert (state["skipped"], state["left"], plan.is_complete("toy")) == (0, 1, False)
+    state = status.counts(own(plan), "toy")
+    assert (state["skipped"], state["left"], own(plan).is_complete("toy")) == (0, 1, False)
 
 
 def test_a_page_that_cannot_run_here_says_why_and_no_command(plan):
@@ -72,11 +75,11 @@ def test_a_page_that_cannot_run_here_says_why_and_no_command(plan):
 
 def test_another_machine_s_record_says_nothing_of_this_one(plan, monkeypatch):
     with_programs(monkeypatch, compiler=True)
-    case, elsewhere = plan.cases("toy")[1], a_record().run
-    assert plan.stands(a_record(case=case, status="skipped", values={}, error="no tool"))
-    assert not plan.lacks_no_more(
-        a_record(case=case, run=replace(elsewhere, lacked=compilers.NAME))
-    )
+    case, elsewhere = own(plan).cases("toy")[1], a_record().run
+    skipped = a_record(case=case, status="skipped", values={}, error="no tool")
+    lacking = a_record(case=case, run=replace(elsewhere, lacked=compilers.NAME))
+    assert own(plan).is_finished(skipped)
+    assert not own(plan).is_outdated(lacking)
 
 
 def test_a_record_that_lacked_nothing_is_written_as_before():

@@ -82,7 +82,7 @@ def test_an_answer_is_short_whatever_the_verdicts(page):
             name: replace(one, verdict=judged.get(name, one.verdict))
             for name, one in page.view.results.items()
         }
-        said = PageCalls(Project(), replace(page, view=view)).answer()
+        said = PageCalls(Project(), replace(page, view=view)).answer
         text = BeautifulSoup(re.sub("`[^`]*`", "", said), "html.parser").get_text()
         form = FORM.format(answer=text, lead="Short.", why="Short.", more="")
         assert limits.problems(form) == [], verdicts

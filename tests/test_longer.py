@@ -17,7 +17,7 @@ def values(training, tmp_path_factory):
         **{"validation_examples": 24, "trial_draw": 3, "trial_examples": 30, "more_epochs": 2},
         **{"trial_learning_rate": 1e-3, "trial_batch_size": 4},
     }
-    return study.trained_on(params, ctx, {"num_hidden_layers": 1})
+    return study.train_on(params, ctx, {"num_hidden_layers": 1})
 
 
 def test_it_looks_before_and_after_every_epoch_and_reads_what_is_right_apart():
@@ -25,7 +25,7 @@ def test_it_looks_before_and_after_every_epoch_and_reads_what_is_right_apart():
     assert sorted(study.tested_at(8, 4)) == [16, 32]
     assert study.tested_at(8, 6) < study.validated_at(8, 6)
     every = read(trained(10, [0.1, 0.3, 2.0, 4.0], LOW))
-    right, wrong = (page.where_answer_is(every, "best", is_right) for is_right in (True, False))
+    right, wrong = (page.loss_where(every, "best", is_right) for is_right in (True, False))
     assert (right.value, wrong.value) == (pytest.approx(0.2), pytest.approx(3.0))
     assert page.falls(every).value == 75
 
@@ -65,7 +65,7 @@ def trained(seed, best, last):
         when: {"test": judgement(1000) | {"losses": found}, "trained": {"losses": found}}
         for when, found in (("best", best), ("last", last))
     }
-    return kept_of(page.STEM, {"models": models}, model_of=page.FOUND, seed=seed)
+    return kept_of(page.STEM, {"models": models}, model_of=page.CUT_MODEL, seed=seed)
 
 
 LOW, HIGH = [0.1, 0.2, 0.15, 0.12], [0.9, 1.1, 1.0, 1.2]
@@ -78,4 +78,4 @@ def test_the_loss_of_one_model_is_compared_by_sentence_and_of_several_crossed_wi
     every = read(trained(10, LOW, HIGH), trained(11, [0.2] * 4, [0.4] * 4))
     made = page.loss_rises(every).comparison
     assert made.by_unit == pytest.approx((1.05 - 0.1425, 0.2))
-    assert (made.units, made.population, made.examples) == (2, "models", 4)
+    assert (made.units, made.population) == (2, "models")

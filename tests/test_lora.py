@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.lab0_lora import page, study
-from madl.compression.lora import LoraLinear, LoraRule, adapt_, merge_, nested_sum
+from experiments.lab0_lora import design, page, study
+from experiments.lab0_lora.adapters import LoraLinear, adapt_, merge_, nested_sum
 from madl.compression.size import num_parameters
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import read_published
@@ -54,7 +54,7 @@ def test_the_number_that_reports_quote_for_bert_tiny_is_the_nested_sum():
 
 def test_an_adapted_model_starts_as_it_was_and_training_moves_nothing_but_adapters(two, x):
     before = two(x)
-    adapt_(two, [LoraRule(rank=2, alpha=4)])
+    adapt_(two, rank=2, alpha=4)
     assert torch.equal(two(x), before)
     still = {n: p.clone() for n, p in two.named_parameters() if not p.requires_grad}
     optimizer = torch.optim.SGD([p for p in two.parameters() if p.requires_grad], lr=0.1)
@@ -66,7 +66,7 @@ def test_an_adapted_model_starts_as_it_was_and_training_moves_nothing_but_adapte
 
 
 def test_a_layer_plus_its_scaled_product_is_merged_into_a_plain_one_that_computes_the_same(two, x):
-    adapt_(two, [LoraRule(pattern="body.0", rank=2, alpha=6), LoraRule(rank=2, alpha=4)])
+    adapt_(two, rank=2, alpha=6)
     for module in two.modules():
         if isinstance(module, LoraLinear):
             nn.init.normal_(module.lora_b)  # which is zero before a training
@@ -74,6 +74,7 @@ def test_a_layer_plus_its_scaled_product_is_merged_into_a_plain_one_that_compute
     expected = x @ (layer.weight + 3.0 * layer.lora_b @ layer.lora_a).T + layer.bias
     torch.testing.assert_close(layer(x), expected)
     assert merge_(two) == ["body.0", "head"]
+    assert merge_(two) == []
     assert type(two.body[0]) is nn.Linear
     assert num_parameters(two) == 36
     assert two.head.bias is None
@@ -88,18 +89,18 @@ def params(tiny_model, tiny_dataset):
 
 
 def test_a_seed_gives_every_way_the_same_start_and_frozen_embeddings_stand_still(params):
-    start = {m: study.prepared(params(m), m) for m in page.WAYS}
+    start = {m: study.untrained(params(m), m) for m in ("full", "frozen", "lora")}
     batch = baseline.load_splits(params("full")).test.batch(range(4))
     logits = [model.eval()(**batch).logits for model in start.values()]
     assert all(torch.equal(one, logits[0]) for one in logits)
-    before = study.prepared(params("frozen"), "frozen").state_dict()
+    before = study.untrained(params("frozen"), "frozen").state_dict()
     after = study.trained(params("frozen"), "cpu").state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert {name for name in before if "embeddings" in name.split(".")}.isdisjoint(moved)
     assert any("query" in name for name in moved)
 
 
-@pytest.mark.parametrize("method", page.RATES)
+@pytest.mark.parametrize("method", design.RATES)
 def test_the_rates_are_those_that_the_tuning_seed_prefers(method):
     found = [one for one in read_published(TUNED) if one.case.params["method"] == method]
-    assert_best_rate(found, page.RATES[method], "learning_rate", least=0.0)
+    assert_best_rate(found, design.RATES[method], "learning_rate", least=0.0)

@@ -5,8 +5,10 @@ import sys
 import torch
 from torch import nn
 
+from experiments.lab4_memory import design
+from experiments.lab4_memory.footprint import live_bytes
+from experiments.lab4_memory.ledger import Ledger, ledger
 from madl.logbook.records import Records
-from madl.machine.memory import Ledger, ledger, live_bytes
 from madl.running.project import Project
 from tests.synthetic import kept_of, published
 
@@ -57,7 +59,7 @@ def test_the_xlarge_model_is_counted_from_its_configuration_and_replayed_as_publ
     assert values["ledger"]["num_packed"] == 48 * 14 * 2**20 + 2**20 + 6 * 1024
     assert values["ledger"]["num_parameters"] == 758_859_782
     assert values["largest_weight"] == 4 * 2**20
-    assert round(MODULE.ledger_of(Records(every), MODULE.LARGE).before_bytes / 2**20) == 2895
+    assert round(MODULE.ledger_of(Records(every), design.LARGE).before_bytes / 2**20) == 2895
     assert every[1].values == {
         "FP32": {"allocated_bytes": 3047392256, "requested_bytes": 3047389080},
         "MXINT8": {"allocated_bytes": 1027684864, "requested_bytes": 977350664},
@@ -67,7 +69,7 @@ def test_the_xlarge_model_is_counted_from_its_configuration_and_replayed_as_publ
 
 def test_the_parts_of_a_model_add_up_to_its_peak():
     ran = Records(record for record in published("lab4_memory") if record.status == "ok")
-    for kind in MODULE.REPORTED:
+    for kind in design.REPORTED_MIB:
         parts = MODULE.parts_of(ran, "DeBERTa-xlarge", kind)
         held = sum(parts.values()) + MODULE.spare(ran, kind)
         assert held == MODULE.peaks(ran, kind)["allocated_bytes"]

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.lab1_quantization import page as lab1_quantization
-from experiments.lab3_widths import page, study
+from experiments.lab1_quantization import design as lab1_quantization
+from experiments.lab3_widths import design, page, study
 from madl.compression.quantize import QuantizedLinear, linear_layers
 from madl.formats.fixed import FixedPoint
 from madl.training import baseline, data, models, precision, train
@@ -38,7 +38,7 @@ def sentences(monkeypatch):
 def test_each_layer_takes_the_format_of_its_digit(model):
     own, params = copy.deepcopy(model), {"formats": "8 4 4, 4 5 2"}
     layers = precision.layer_names(own)
-    bits = study.mix_(own, "0" * (len(layers) - 1) + "1", params)
+    bits = study.set_mix_(own, "0" * (len(layers) - 1) + "1", params)
     first, last = (own.get_submodule(layers[i]) for i in (0, -1))
     assert isinstance(first, QuantizedLinear)
     assert isinstance(last, QuantizedLinear)
@@ -52,13 +52,13 @@ def test_each_layer_takes_the_format_of_its_digit(model):
 def test_no_fewer_layers_of_an_order_fit_the_budget_and_a_blind_one_is_its_seed_s(model, ctx):
     own = copy.deepcopy(model)
     order = precision.layer_names(own)[::-1]
-    digits = study.narrowed(own, order, ENDS)
+    digits = study.narrow_(own, order, ENDS)
     assert digits == digits[0] * digits.count("0") + "1" * digits.count("1")
-    assert study.mix_(own, digits, ENDS) <= ENDS["budget"]
-    assert study.mix_(own, digits.replace("1", "0", 1), ENDS) > ENDS["budget"]
+    assert study.set_mix_(own, digits, ENDS) <= ENDS["budget"]
+    assert study.set_mix_(own, digits.replace("1", "0", 1), ENDS) > ENDS["budget"]
 
     def blind(seed, order):
-        return study.digits_of(copy.deepcopy(model), {**ENDS, "seed": seed, "order": order}, ctx)
+        return study.mix_digits(copy.deepcopy(model), {**ENDS, "seed": seed, "order": order}, ctx)
 
     found = [blind(seed, order) for seed in (10, 11) for order in range(4)]
     assert len(set(found)) > 4
@@ -68,11 +68,11 @@ def test_no_fewer_layers_of_an_order_fit_the_budget_and_a_blind_one_is_its_seed_
 def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(model, sentences, ctx):
     own = copy.deepcopy(model)
     layers = precision.layer_names(own)
-    found = dict(study.one_at_a_time(own, layers, ENDS, ctx))
+    found = dict(study.layer_sensitivities(own, layers, ENDS, ctx))
     assert list(found) == layers
 
     def losses(digits):
-        study.mix_(own, digits, ENDS)
+        study.set_mix_(own, digits, ENDS)
         return train.evaluate(own, sentences).losses
 
     plain = losses("0" * len(layers))
@@ -85,8 +85,8 @@ def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(model
 @pytest.fixture
 def searching(model, sentences, ctx):
     def search(**changes):
-        params = {"formats": page.OFFERED["narrow"], "sampler": "tpe", "seed": 0, "trials": 12}
-        return study.searched(copy.deepcopy(model), {**params, **changes}, ctx)
+        params = {"formats": design.OFFERED["narrow"], "sampler": "tpe", "seed": 0, "trials": 12}
+        return study.search_mix(copy.deepcopy(model), {**params, **changes}, ctx)
 
     return search
 
@@ -104,7 +104,7 @@ def test_a_trial_over_the_budget_is_not_evaluated(searching, monkeypatch):
 def tuned(order_loss=0.38):
     names = ["a.0.key", "a.0.query", "classifier"]
     chosen = {"names": names, "bits": 5.0}
-    asked, narrow = page.OFFERED["asked"], page.OFFERED["narrow"]
+    asked, narrow = design.OFFERED["asked"], design.OFFERED["narrow"]
     ones = enumerate(asked.split(", "))
     tried = [{"format": one, "validation_loss": 0.5 - 0.01 * i} for i, one in ones]
     first = {"layers": "048", "validation_loss": 0.5, "tried": [0.6, 0.7, 0.5]}
@@ -124,16 +124,17 @@ def tuned(order_loss=0.38):
 
 
 def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():
-    assert {width: lab1_quantization.CHOSEN[width] for width in page.POINTS} == page.POINTS
-    assert page.RATES["mix"] == lab1_quantization.RATES[page.ONE]
-    assert page.RATES["asked"] == lab1_quantization.RATES[page.MOST]
+    fractions = lab1_quantization.FRACTIONS
+    assert {width: fractions[width] for width in design.FRACTIONS} == design.FRACTIONS
+    assert design.RATES["mix"] == lab1_quantization.RATES[design.RIVAL_BITS]
+    assert design.RATES["asked"] == lab1_quantization.RATES[design.WIDE_BITS]
     assert page.preferred(tuned()) == "ordered"
     assert page.preferred(tuned(order_loss=0.41)) == "searched"
     found = page.mixes(tuned())
     assert found["asked 8"] == {"formats": "8 8 8"}
     assert found["asked 16"] == {"formats": "16 8 8"}
     assert found["5"] == {"formats": "5 6 3"}
-    assert found["searched"] == {"formats": page.OFFERED["narrow"], "layers": "012"}
+    assert found["searched"] == {"formats": design.OFFERED["narrow"], "layers": "012"}
 
 
 def test_the_order_by_sensitivity_meets_every_blind_order_of_its_seed():

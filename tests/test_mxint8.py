@@ -26,11 +26,13 @@ def forced(request, monkeypatch):
         pytest.skip(compilers.NO_COMPILER)
     monkeypatch.setenv("MADL_KERNELS", request.param)
     build.load.cache_clear()
-    route = mxint8.linear_route()  # an operator that is registered would go on with its path
-    assert mxint8.is_fast() == (request.param != "torch"), route.reason
+    # operators that are registered would go on with their path
+    for route in (mxint8.route(), mxint8.linear_route()):
+        assert (route.library is not None) == (request.param != "torch"), route.reason
     yield request.param
     monkeypatch.undo()
     build.load.cache_clear()
+    mxint8.route()
     mxint8.linear_route()
 
 
@@ -238,14 +240,47 @@ def test_operators_pass_torchs_own_check_and_bad_input_is_named():
 @needs_compiler
 def test_amx_is_taken_where_it_is_and_without_an_instruction_the_next_path(monkeypatch, forget):
     monkeypatch.delenv("MADL_KERNELS", raising=False)
-    has_amx, isa = build.has_extension("amx_bf16"), build.cpu_isa()
-    assert mxint8.linear_route().path == ("amx" if has_amx else isa)
-    monkeypatch.setattr(build, "has_extension", lambda extension: False)
+    best = next(t for t in ("amx", "avx512_vnni", "avx2", "portable") if build.runs(t))
+    assert mxint8.linear_route().path == best.partition("_")[0]
+    monkeypatch.setattr(build, "runs", lambda target: target == "portable")
     forget()
     route = mxint8.linear_route()
-    if isa == "avx512":
-        assert route.path == "avx2"
-        assert "would need avx512_vnni" in route.reason
+    assert route.path == "portable"
+    assert "would need amx or avx512_vnni or avx2 for more" in route.reason
+
+
+@pytest.mark.parametrize(
+    ("forced", "has", "path"),
+    [
+        ("auto", ("amx", "avx512_vnni", "avx512", "avx2", "portable"), "amx"),
+        ("avx512", ("amx", "avx512_vnni", "avx512", "avx2", "portable"), "avx512"),
+        ("auto", ("avx512_vnni", "avx512", "avx2", "portable"), "avx512"),
+        ("auto", ("avx512", "avx2", "portable"), "avx2"),  # which has no VNNI
+        ("avx512", ("avx512", "avx2", "portable"), "avx2"),
+        ("portable", ("avx512", "avx2", "portable"), "portable"),
+        ("torch", ("avx512", "avx2", "portable"), "torch"),
+    ],
+)
+def test_the_first_target_is_taken_that_the_cpu_has_and_the_user_allows(
+    monkeypatch, forget, forced, has, path
+):
+    built = []
+    monkeypatch.setenv("MADL_KERNELS", forced)
+    monkeypatch.setattr(build, "runs", has.__contains__)
+
+    def load_first(source, targets):
+        built.append(source)
+        return None, next(iter(targets)), "a compiler"
+
+    monkeypatch.setattr(build, "_load_first", load_first)
+    targets = ("amx", "avx512_vnni", "avx2", "portable")
+    assert build.load("a.cpp", targets).path == path
+    assert len(built) == (path != "torch")
+    alone = build.load("b.cpp", ("avx512_vnni",))
+    assert alone.path == ("avx512" if "avx512_vnni" in has else "torch")
+    assert (
+        alone.path != "torch" or "b.cpp would need avx512_vnni" in alone.reason or path == "torch"
+    )
 
 
 @needs_compiler

@@ -1,18 +1,15 @@
-"""The CUDA operators: plans, definitions and errors anywhere; results where a GPU is."""
+"""The CUDA operators without a GPU: plans, definitions and errors."""
 
-import random
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from kernels import build_cuda, mxint8, mxint8_cuda
-from tests.reference import same
-from tests.test_cuda_build import cute
 
 pytestmark = pytest.mark.outside
-
-assert cute  # a fixture
 
 OPERATOR_TESTS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 
@@ -62,37 +59,95 @@ def test_the_tile_grid_covers_every_group(group):
         assert x < 2**31
 
 
-H200 = {"multiprocessors": 132, "clusters": True}
-A100 = {"multiprocessors": 108, "clusters": False}
+H100 = mxint8_cuda.Gpu(132, True, 3.0e12, 50 << 20)
+H200 = mxint8_cuda.Gpu(132, True, 4.3e12, 60 << 20)
+A100 = mxint8_cuda.Gpu(108, False, 1.4e12, 40 << 20)
 SHAPES = ((1, 16), (40, 64), (1024, 4096), (4096, 4096), (11008, 4096), (4096, 11008))  # out, in
 
 
 def test_the_linear_takes_the_fewest_tiles_that_hold_the_rows_and_whole_groups():
     for rows in range(1, 65):
-        plan = mxint8_cuda.linear_plan(rows, 4096, 4096, is_float=False, **H200)
+        plan = mxint8_cuda.linear_plan(rows, 4096, 4096, is_float=False, gpu=H200)
         assert plan.parts == 1
         assert rows <= 8 * plan.tiles
         assert plan.tiles == 1 or rows > 4 * plan.tiles
         if rows <= mxint8_cuda.pass_rows(True):
-            plan = mxint8_cuda.linear_plan(rows, 4096, 4096, is_float=True, **H200)
+            plan = mxint8_cuda.linear_plan(rows, 4096, 4096, is_float=True, gpu=H200)
             assert plan.parts == 3
             assert 3 * rows <= 8 * plan.tiles
     shapes = [(4096, 32), (48, 16), (96, 48), (40, 32), (64, 8)]
     assert [mxint8_cuda.fits_tensor_cores(*one) for one in shapes] == [True] * 2 + [False] * 3
 
 
-@pytest.mark.parametrize("gpu", [H200, A100], ids=["H200", "A100"])
+@pytest.mark.parametrize("gpu", [H100, H200, A100], ids=["H100", "H200", "A100"])
 @pytest.mark.parametrize("rows", [1, 8, 9, 16, 21, 32, 64])
 @pytest.mark.parametrize(("num_out", "num_in"), SHAPES)
 def test_the_splits_cover_every_step_once_and_none_is_empty(rows, num_out, num_in, gpu):
-    plan = mxint8_cuda.linear_plan(rows, num_in, num_out, is_float=False, **gpu)
-    wide = mxint8_cuda.WIDE[plan.tiles]
+    for asked in (None, 1, 2, 3, 7, 8, 9, 1000):
+        plan = mxint8_cuda.linear_plan(rows, num_in, num_out, is_float=False, gpu=gpu, splits=asked)
+        wide = mxint8_cuda.WIDE[plan.tiles]
+        columns, splits = plan.grid
+        assert (columns - 1) * 16 * wide < num_out <= columns * 16 * wide
+        assert (splits - 1) * plan.steps < -(-num_in // (64 * 8 // wide)) <= splits * plan.steps
+        assert splits <= (asked or 1000)
+        assert plan.in_cluster == (gpu.clusters and 1 < splits <= 8)
+
+
+LARGE = [shape for shape in SHAPES if shape[0] * shape[1] >= 4096 * 4096]
+
+
+@pytest.mark.parametrize("gpu", [H100, H200], ids=["H100", "H200"])
+@pytest.mark.parametrize("rows", [16, 32, 64])
+@pytest.mark.parametrize(("num_out", "num_in"), LARGE)
+def test_from_16_rows_on_nearly_all_multiprocessors_have_a_block(rows, num_out, num_in, gpu):
+    plan = mxint8_cuda.linear_plan(rows, num_in, num_out, is_float=False, gpu=gpu)
     columns, splits = plan.grid
-    assert (columns - 1) * 16 * wide < num_out <= columns * 16 * wide
-    assert (splits - 1) * plan.steps < -(-num_in // (64 * 8 // wide)) <= splits * plan.steps
-    two_waves = 2 * gpu["multiprocessors"] * mxint8_cuda.RESIDENT[plan.tiles]
-    assert splits == 1 or columns * splits <= two_waves
-    assert plan.in_cluster == (gpu["clusters"] and 1 < splits <= 8)
+    assert columns * splits >= 0.95 * gpu.multiprocessors
+
+
+@pytest.mark.parametrize("gpu", [H100, H200], ids=["H100", "H200"])
+def test_predicted_times_are_above_the_memory_s_and_grow_with_the_rows(gpu):
+    for num_out, num_in in LARGE:
+        rows = (1, 8, 16, 32, 64)
+        plans = [mxint8_cuda.linear_plan(n, num_in, num_out, is_float=False, gpu=gpu) for n in rows]
+        seconds = [plan.seconds for plan in plans]
+        assert seconds == sorted(seconds)
+        assert seconds[0] * gpu.bandwidth > num_out * num_in * (1 + 1 / 32)
+        assert seconds[2] * gpu.bandwidth < 2 * num_out * num_in  # less than reading bfloat16
+
+
+def test_a_gpu_is_what_torch_says_of_it(monkeypatch):
+    said = {"multi_processor_count": 132, "major": 9, "L2_cache_size": 50 << 20}
+    said |= {"memory_clock_rate": 2_619_000, "memory_bus_width": 5120}  # kHz, bits: an H100's
+    properties = SimpleNamespace(**said)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    found = mxint8_cuda.gpu.__wrapped__(0)
+    assert found == replace(H100, bandwidth=found.bandwidth)
+    assert found.bandwidth == pytest.approx(H100.bandwidth, rel=0.01)
+    properties.memory_clock_rate = 0  # where the driver does not say
+    assert mxint8_cuda.gpu.__wrapped__(0).bandwidth > 1e12
+
+
+def test_a_launch_follows_the_plan_that_it_is_given(monkeypatch):
+    launches = []
+
+    def launch(cubin, name, device, grid, arguments, *, in_cluster=False):
+        sizes = [one.value for one in arguments if not isinstance(one, int)]
+        launches.append((name, grid, sizes, in_cluster))
+
+    monkeypatch.setattr(mxint8_cuda, "launch", launch)
+    monkeypatch.setattr(mxint8_cuda, "gpu", lambda device: H100)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    x, y = torch.zeros(16, 1024, dtype=torch.bfloat16), torch.zeros(16, 320, dtype=torch.bfloat16)
+    arguments = (build_cuda.SOURCES, x, *codes(320, 1024, group=32), None, y, 32)
+    plan = mxint8_cuda.linear_plan(16, 1024, 320, is_float=False, gpu=H100, splits=4)
+    mxint8_cuda._launch_linear(*arguments, plan)
+    first = ("madl_linear_bf16_2", (5, 4), [16, 1, 1024, 320, 5, 2])
+    assert launches == [(*first, True)]
+    launches.clear()
+    mxint8_cuda._launch_linear(*arguments, replace(plan, in_cluster=False))
+    second = ("madl_linear_splits_bf16", (2, 16), [4, 16, 320])
+    assert launches == [(*first, False), (*second, False)]
 
 
 def test_the_constants_of_plans_are_those_of_the_kernels():
@@ -127,7 +182,8 @@ def test_the_linear_passes_torchs_own_check(dtype, shape):
     mantissas, scales = codes(24, 40, group=16)
     x, bias = torch.randn(shape).to(dtype), torch.randn(24)
     arguments = (x, mantissas, scales, bias, 16)
-    torch.library.opcheck(mxint8_cuda.linear, arguments, test_utils=OPERATOR_TESTS)
+    operator = torch.ops.madl.linear_mxint8_weight.default
+    torch.library.opcheck(operator, arguments, test_utils=OPERATOR_TESTS)
     tolerance = {torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
     expected = linear_in_float64(*arguments).to(dtype)
     torch.testing.assert_close(mxint8_cuda.linear(*arguments), expected, rtol=tolerance, atol=1e-2)
@@ -149,97 +205,3 @@ def test_the_linear_says_what_is_wrong(changes, message):
     good = {"x": torch.randn(2, 40), "mantissas": mantissas, "scales": scales, "bias": None}
     with pytest.raises(ValueError, match=message):
         mxint8_cuda.linear(*({**good, "group": 16} | changes).values())
-
-
-@pytest.fixture(params=["nvcc", "nvrtc", "torch"])
-def path(request, monkeypatch):
-    monkeypatch.setenv("MADL_CUDA_KERNELS", request.param)
-    build_cuda.load.cache_clear()
-    device = torch.cuda.current_device()
-    way = mxint8_cuda.route(device)
-    if way.path != request.param:
-        pytest.skip(way.reason)
-    way = mxint8_cuda.route(device, mxint8_cuda.LINEAR)
-    assert way.path == request.param, way.reason  # else another path would be tested in its place
-    yield request.param
-    build_cuda.load.cache_clear()
-
-
-@pytest.mark.cuda
-def test_a_gpu_decodes_every_pair(path):
-    mantissas = torch.arange(-128, 128).to(torch.int8).repeat(256, 1).cuda()
-    scales = torch.arange(256).to(torch.uint8)[:, None].cuda()
-    expected = mxint8.dequantize(mantissas.cpu(), scales.cpu(), 256)  # which test_mxint8 proves
-    assert same(mxint8_cuda.dequantize(mantissas, scales, 256).cpu(), expected)
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("group", [8, 12, 16, 24, 32, 64, 128, 256, 512])
-def test_a_gpu_dequantizes_as_the_cpu_does(path, group):
-    for shape in [(1,), (group,), (3 * group + 5,), (7, 4 * group), (9, group + 4), (3, 2, 100)]:
-        mantissas, scales = codes(*shape, group=group)
-        expected = mxint8.dequantize(mantissas, scales, group)
-        got = mxint8_cuda.dequantize(mantissas.cuda(), scales.cuda(), group)
-        assert same(got.cpu(), expected), (shape, group)
-    mantissas, scales = codes(1001, group=group)
-    scales = codes(1000, group=group)[1]
-    got = mxint8_cuda.dequantize(mantissas.cuda()[1:], scales.cuda(), group)  # misaligned
-    assert same(got.cpu(), mxint8.dequantize(mantissas[1:], scales, group))
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("group", [8, 12, 24, 32, 64, 128, 256, 512])
-def test_a_gpu_dequantizes_through_the_tile(cute, group):
-    for count in (1, group, 3 * group + 5, 2048 * 5 + 3):
-        mantissas, scales = codes(count, group=group)
-        on_gpu = (mantissas.cuda(), scales.cuda())
-        got = mxint8_cuda.dequantize_by_tile(*on_gpu, group, include=cute)
-        assert same(got.cpu(), mxint8.dequantize(mantissas, scales, group)), count
-
-
-@pytest.mark.cuda
-def test_a_gpu_multiplies_by_every_code_exactly(path):
-    scales = torch.arange(254).to(torch.uint8).repeat_interleave(2)[:, None]  # of a row of 64
-    mantissas = torch.arange(-128, 128).to(torch.int8).view(4, 64).repeat(127, 1)
-    normal = 7 if path == "torch" else 0  # a library may take subnormal values for zeros
-    kept = scales[:, 0] >= normal
-    for shift in range(4):  # each scale meets every mantissa
-        codes = (mantissas.roll(shift, 0), scales)
-        x, on_gpu = torch.eye(64, dtype=torch.bfloat16), [one.cuda() for one in codes]
-        got = mxint8_cuda.linear(x.cuda(), *on_gpu, None, 64).cpu()
-        assert same(got[:, kept], mxint8.dequantize(*codes, 64).t()[:, kept])
-
-
-@pytest.fixture
-def whole_sums():
-    """cuBLAS adds up products of bfloat16 in float32 to the end."""
-    cublas = torch.backends.cuda.matmul
-    before = cublas.allow_bf16_reduced_precision_reduction
-    cublas.allow_bf16_reduced_precision_reduction = False
-    yield
-    cublas.allow_bf16_reduced_precision_reduction = before
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("num_in", "group"), [(64, 32), (1040, 16), (4096, 32), (16384, 64), (100, 20), (96, 96)]
-)
-def test_a_gpu_multiplies_as_the_definition_does(path, whole_sums, dtype, num_in, group):
-    torch.manual_seed(num_in)
-    order = random.Random(num_in)
-    for rows in (1, 2, 7, 8, 9, 16, 21, 22, 33, 64, 65, 300):
-        num_out = order.choice([1, 16, 40, 257])
-        mantissas, scales = codes(num_out, num_in, group=group, seed=rows)
-        x = torch.randn(rows, num_in).to(dtype)
-        bias = torch.randn(num_out) if rows % 2 else None
-        arguments = (x, mantissas, scales, bias, group)
-        on_gpu = [a.cuda() if isinstance(a, torch.Tensor) else a for a in arguments]
-        got = mxint8_cuda.linear(*on_gpu).cpu()
-        expected = linear_in_float64(*arguments)
-        terms = linear_in_float64(x.abs(), mantissas.abs(), scales, None, group)
-        # float32 sums in another order, which tensor cores cut and do not round, then one rounding
-        # to the result's type; the definition rounds the bias, too
-        rounded = expected.abs() + (0 if bias is None else bias.double().abs())
-        error = 1e-5 * terms + {torch.float32: 0, torch.bfloat16: 2**-8}[dtype] * rounded
-        assert ((got.double() - expected).abs() <= error + 1e-6).all(), (rows, num_out)

@@ -5,8 +5,7 @@ import shutil
 import pytest
 
 from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Store
-from madl.running.plans import StoredPlan
+from madl.running.plans import RunPlan
 from madl.running.project import Project
 from madl.site.views import pages
 from madl.training import workloads
@@ -43,7 +42,7 @@ def made(project, tiny_model, tiny_dataset):
         ran = call("all", STEM, "--profile", "smoke", "--jobs", "1", *workload)
     chosen = workloads.resolve("snippets", model=str(tiny_model), dataset=str(tiny_dataset))
     fresh = Project(project.root)
-    plan = StoredPlan(fresh, Store(fresh.state), PROFILES["smoke"], chosen.params())
+    plan = RunPlan(fresh, PROFILES["smoke"], chosen.params())
     return written, ran, plan
 
 
@@ -74,7 +73,7 @@ def test_it_keeps_the_conventions(made, monkeypatch):
 
 def test_its_claim_can_lose_and_can_win(made):
     _, _, plan = made
-    view = next(page.view for page in pages(plan) if page.name == STEM)
+    view = next(page.view for page in pages(plan, plan.project.store) if page.name == STEM)
     assert list(view.results) == [NAME]
     for verdict in ("supported", "refuted"):
         test_nulls.test_each_claim_sees_a_planted_effect({STEM: view}, STEM, NAME, verdict)

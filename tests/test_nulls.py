@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from madl.logbook.claims import Contrast
 from madl.logbook.records import Pending
-from madl.logbook.stats import ALPHA
+from madl.logbook.values import ALPHA
 from madl.running.project import Project
 from madl.site.views import View
 from tests import nulls

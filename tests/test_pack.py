@@ -89,3 +89,12 @@ def test_moving_rearranges_the_weight(monkeypatch):
     assert moved.packed.shape == (50, 40)
     assert moved.packed_scales.shape == (50, 2)
     assert layer.to(torch.float64).packed.dtype is torch.uint8
+
+
+def test_a_packed_model_can_be_converted_to_bfloat16(bert):
+    pack_(bert, [MXINT8])
+    with torch.no_grad():
+        expected = bert(**tokens()).logits
+        result = bert.bfloat16()(**tokens()).logits
+    assert result.dtype is torch.bfloat16
+    torch.testing.assert_close(result.float(), expected, rtol=0.05, atol=0.02)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Store, publish, published_by_machine
+from madl.logbook.records import Store, publish
 from madl.running import runner
-from madl.running.plans import Options, Sample, StoredPlan, most_complete, published_plans
+from madl.running.evidence import Evidence, EvidenceTable, choose_evidence, quick_sample
+from madl.running.plans import ExplicitPlan, Options, RunPlan
 from madl.site.views import pages
-from tests.conftest import a_record, a_run, write
+from tests.conftest import a_record, a_run, own, write
 
 SEEDED = '''
 """A case for each confirming seed, of the number that the toy leads to."""
@@ -35,30 +35,31 @@ def run(params, ctx):
 
 
 @pytest.fixture
-def seeded(plan) -> StoredPlan:
+def seeded(plan) -> RunPlan:
     """Full's plan of the toy, and of a page with seeds that needs it."""
     write(plan.project.experiments / "seeded" / "page.py", SEEDED)
     return plan
 
 
-def done(plan: StoredPlan, name: str, host: str = "far away", num_seeds: int = 5) -> None:
+def done(plan: RunPlan, name: str, host: str = "far away", num_seeds: int = 5) -> None:
     run = a_run(host=host)
     if name == "seeded":
         params = [{"best": 9, "seed": seed} for seed in plan.seeds[:num_seeds]]
-        cases = [replace(plan.cases("toy")[0], experiment=name, params=one) for one in params]
+        cases = [replace(own(plan).cases("toy")[0], experiment=name, params=one) for one in params]
         records = [a_record(case=case, values={"best": 9}, run=run) for case in cases]
     else:
-        records = [a_record(case.params["x"], case=case, run=run) for case in plan.cases(name)]
+        records = [a_record(case.params["x"], case=case, run=run) for case in own(plan).cases(name)]
     publish(records, plan.project.docs / "data" / f"{name}.jsonl")
 
 
-def a_sample(plan: StoredPlan) -> Sample:
-    return Sample(plan.project, plan.store, PROFILES["quick"], plan.workload)
+def a_sample(plan: RunPlan) -> ExplicitPlan:
+    return quick_sample(plan, plan.project.store.get)
 
 
-def candidates(plan: StoredPlan) -> list[StoredPlan]:
-    machines, _ = published_by_machine(plan.project.docs / "data")
-    return [plan, *published_plans(plan, machines)]
+def shown(plan: RunPlan, name: str) -> Evidence:
+    """The evidence that the page of an experiment shows."""
+    table = EvidenceTable(plan=plan, own=plan.project.store.get)
+    return choose_evidence(table.rows(name), name)
 
 
 def test_quick_runs_cases_of_full_alone_and_nothing_that_published_choices_stand_for(seeded):
@@ -67,41 +68,41 @@ def test_quick_runs_cases_of_full_alone_and_nothing_that_published_choices_stand
     store = Store(seeded.project.state)
     events = list(runner.run(a_sample(seeded), store, ["seeded"], Options()))
     assert [event.record.case.params for event in events] == [{"best": 9, "seed": 10}]
-    (page,) = (page for page in pages(a_sample(seeded)) if page.name == "seeded")
+    (page,) = (page for page in pages(a_sample(seeded), store) if page.name == "seeded")
     assert page.view.machine == "far away"
     assert (page.again.run, page.again.cases) == (1, 5)
 
 
-def test_a_sample_that_cannot_be_chosen_says_where(plan):
+def test_a_sample_that_cannot_be_chosen_says_wown(plan):
     path = plan.project.experiments / "toy" / "page.py"
     path.write_text(path.read_text().replace("    return True", '    return params["no"]'))
     with pytest.raises(MadlError, match=r"toy/page.py, line \d+: which cases are quick: KeyError"):
-        a_sample(plan).cases("toy")
+        a_sample(plan).listed("toy")
 
 
 def test_a_whole_run_of_this_machine_is_shown_before_a_published_one_and_that_before_a_part(seeded):
     done(seeded, "toy")
-    assert most_complete(candidates(seeded), "toy").host == "far away"
+    assert shown(seeded, "toy").host == "far away"
     store = Store(seeded.project.state)
-    store.put(a_record(case=seeded.cases("toy")[0]))
-    assert most_complete(candidates(seeded), "toy").host == "far away"
+    store.put(a_record(case=own(seeded).cases("toy")[0]))
+    assert shown(seeded, "toy").host == "far away"
     list(runner.run(seeded, store, ["toy"], Options()))
-    assert most_complete(candidates(seeded), "toy").host is None
+    assert shown(seeded, "toy").host is None
 
 
 def test_evidence_of_fewer_seeds_is_whole_and_comes_after_that_of_more(seeded):
     done(seeded, "toy")
     done(seeded, "seeded", num_seeds=1)
-    shown = most_complete(candidates(seeded), "seeded")
-    assert (shown.host, shown.num_seeds, shown.is_complete("seeded")) == ("far away", 1, True)
+    row = shown(seeded, "seeded")
+    assert (row.host, row.plan.num_seeds, row.is_complete("seeded")) == ("far away", 1, True)
     done(seeded, "toy", "another")
     done(seeded, "seeded", "another", num_seeds=2)
-    assert most_complete(candidates(seeded), "seeded").host == "another"
+    assert shown(seeded, "seeded").host == "another"
 
 
 def test_a_machine_that_has_not_run_what_a_page_needs_follows_what_another_chose(seeded):
     done(seeded, "toy")
     done(seeded, "seeded", "another")
-    page = next(page for page in pages(seeded) if page.name == "seeded")
+    page = next(page for page in pages(seeded, seeded.project.store) if page.name == "seeded")
     assert page.view.machine == "another"
     assert [record.values for record in page.view.own] == [{"best": 9}] * 5

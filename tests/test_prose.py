@@ -9,7 +9,7 @@ import pytest
 
 from madl.errors import MadlError
 from madl.logbook.claims import Result
-from madl.logbook.stats import Unit
+from madl.logbook.values import Unit
 from madl.site import prose, report
 from tests.conftest import TEMPLATE, a_record
 from tests.test_report import fill, page
@@ -55,6 +55,7 @@ BLOCK = '{% claim "grows" %}{% supported %}A{% refuted %}B{% undecided %}'
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
+        (f"{BLOCK}{{{{ smallest }}}}{{% unmeasured %}}Not here.{{% endclaim %}}", ""),
         (f"{BLOCK}Less than {{{{ smallest }}}}{{% endclaim %}}", ""),
         (f"{BLOCK}Nothing.{{% endclaim %}}", "says the smallest effect that could have been"),
         (
@@ -109,11 +110,11 @@ def test_an_effect_is_the_range_of_all_runs_unless_one_lies_on_the_other_side():
         ([2.3, 1.91], "1.9 to 2.3 ×"),
         ([1.4, 0.9, 1.6], "1.9 ×"),
     ):
-        spoken = prose.Spoken(result, list(map(math.log, again)))
-        assert spoken.effect.replace("\u00a0", " ") == said
+        effect = prose.effect_size(result, list(map(math.log, again)))
+        assert effect.replace("\u00a0", " ") == said
     made.effect = math.log(0.5)
-    slower = prose.Spoken(result, [math.log(0.4)])
-    assert slower.effect.replace("\u00a0", " ") == "2 to 2.5 ×"
+    slower = prose.effect_size(result, [math.log(0.4)])
+    assert slower.replace("\u00a0", " ") == "2 to 2.5 ×"
 
 
 BUSY = """

@@ -9,8 +9,8 @@ from torch.nn.utils import parametrize
 
 from madl.compression import prune, size
 from madl.compression.quantize import Rule, quantize_
-from madl.formats import presets
 from madl.formats.fixed import FixedPoint
+from madl.formats.presets import FORMATS
 
 
 @given(st.integers(1, 200), st.floats(0, 0.999), st.sampled_from(prune.METHODS))
@@ -108,7 +108,7 @@ class Tokens(nn.Sequential):
         return super().forward(input)
 
 
-@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("name", FORMATS)
 def test_pruning_first_or_quantizing_first_gives_the_same_product(name):
     x = torch.randn(4, 10, generator=torch.Generator().manual_seed(3))
     results = []
@@ -116,7 +116,7 @@ def test_pruning_first_or_quantizing_first_gives_the_same_product(name):
         model = two_layers().eval()
         for step in order:
             if step == "quantize":
-                quantize_(model, [Rule.uniform(presets()[name])])
+                quantize_(model, [Rule.uniform(FORMATS[name])])
             else:
                 prune.prune_(model, sparsity=0.5, method="l1")
                 handles = prune.prune_inputs_(model, sparsity=0.5, method="random")
@@ -131,7 +131,7 @@ def test_pruning_first_or_quantizing_first_gives_the_same_product(name):
 
 def dense(name: str, x: torch.Tensor) -> torch.Tensor:
     model = two_layers().eval()
-    quantize_(model, [Rule.uniform(presets()[name])])
+    quantize_(model, [Rule.uniform(FORMATS[name])])
     with torch.no_grad():
         return model(x)
 
@@ -139,10 +139,10 @@ def dense(name: str, x: torch.Tensor) -> torch.Tensor:
 WITHOUT_ZERO = {"binary", "scaled-binary", "residual-sign(2)", "residual-sign(3)"}
 
 
-@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("name", FORMATS)
 def test_zero_stays_zero_in_every_format_that_has_one(name):
     x = torch.tensor([0.0, 1.0, -2.0, 0.5]).repeat(8)
-    assert bool(presets()[name].quantize(x)[0] == 0) == (name not in WITHOUT_ZERO)
+    assert bool(FORMATS[name].quantize(x)[0] == 0) == (name not in WITHOUT_ZERO)
 
 
 def test_zeros_products_and_shares_are_counted_as_the_product_sees_them():

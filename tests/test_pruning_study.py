@@ -4,11 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.lab1_pruning import page
-from experiments.lab1_quantization.page import COLLAPSED
+from experiments.lab1_pruning import design, page
+from experiments.lab1_quantization.design import COLLAPSED_NATS
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
-from madl.logbook.records import Record, Store, published_by_machine, read_published
-from madl.running.plans import StoredPlan, published_plans
+from madl.logbook.records import Record, read_published
+from madl.running.evidence import Evidence, EvidenceTable
+from madl.running.plans import RunPlan
 from madl.running.project import Project
 from madl.training import workloads
 from tests.synthetic import DATA, kept_of, preferred_rate, read
@@ -24,7 +25,11 @@ def sweep(width: int, loss: float) -> Record:
 
 
 def test_it_starts_from_the_narrowest_of_the_formats_that_validation_loss_ties():
-    wide, tied, lossy = sweep(12, 0.3), sweep(8, 0.3 + page.TIE), sweep(6, 0.301 + page.TIE)
+    wide, tied, lossy = (
+        sweep(12, 0.3),
+        sweep(8, 0.3 + design.TIE_NATS),
+        sweep(6, 0.301 + design.TIE_NATS),
+    )
     tuned = {"tune_examples": None, "tune_learning_rate": 3e-5, "tune_batch_size": 16}
     trained = kept_of(UPSTREAM, {"validation_loss": 0.4}, method="qat", width=6, **FORMAT, **tuned)
     upstream = {UPSTREAM: read(lossy, wide, tied, trained)}
@@ -32,30 +37,30 @@ def test_it_starts_from_the_narrowest_of_the_formats_that_validation_loss_ties()
     assert found == {"width": 8, **FORMAT}
 
 
-def full() -> StoredPlan:
+def full() -> Evidence:
     """Full's plan on the committed evidence that knows where it starts."""
     workload = workloads.resolve("snippets", model=None, dataset=None).params()
-    plan = StoredPlan(Project(), Store(DATA / "none"), PROFILES["full"], workload)
-    plans = published_plans(plan, published_by_machine(DATA)[0])
-    return next(one for one in plans if one.is_complete("lab1_quantization_tuning"))
+    plan = RunPlan(Project(), PROFILES["full"], workload)
+    rows = EvidenceTable(plan=plan).rows(page.STEM)
+    return next(row for row in rows if row.is_complete("lab1_quantization_tuning"))
 
 
 def test_what_primary_claims_compare_is_trained_on_every_seed_at_the_rate_of_its_method():
     cases = [case.params for case in full().cases(page.STEM)]
     trained = [one for one in cases if one.get("recovery") == "a pass"]
     for where in (
-        *({"pruning": method, "sparsity": page.THIRD} for method in page.METHODS),
-        {"pruning": "l1", "sparsity": page.HALF},
+        *({"pruning": method, "sparsity": design.THIRD} for method in page.METHODS),
+        {"pruning": "l1", "sparsity": design.HALF},
         {"part": "nothing"},
     ):
         found = [one for one in trained if {"part": "weights", **where}.items() <= one.items()]
         assert [one["seed"] for one in found] == list(CONFIRMING_SEEDS)
-        assert {one["recovery_learning_rate"] for one in found} == {page.RATE}
+        assert {one["recovery_learning_rate"] for one in found} == {design.RATE}
     assert TUNING_SEED not in {one["seed"] for one in cases}
 
 
-@pytest.mark.parametrize("what", page.TRIED)
+@pytest.mark.parametrize("what", design.RATES_TRIED)
 def test_the_rate_is_chosen_on_the_tuning_seed(what):
     tuned, name = read_published(TUNED), "recovery_learning_rate"
     found = [r for r in tuned if r.case.params.get("pruning", "nothing") == what]
-    assert preferred_rate(found, name, COLLAPSED) == page.RATE
+    assert preferred_rate(found, name, COLLAPSED_NATS) == design.RATE

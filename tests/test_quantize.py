@@ -10,18 +10,18 @@ from torch import nn
 from kernels import build, compilers, linear_bf16
 from madl.compression.quantize import Rule, fake_quantize, quantize_
 from madl.errors import MadlError
-from madl.formats import presets
+from madl.formats import rounding
 from madl.formats.blocked import MXInt
 from madl.formats.fixed import FixedPoint
+from madl.formats.presets import FORMATS
 from tests.reference import same
 from tests.test_kernels import forget, threads
 
 pytestmark = pytest.mark.outside
 
 assert forget  # a fixture
-PRESETS = presets()
 FIXED8 = FixedPoint(width=8, frac_width=4)
-EXACT = [f for f in PRESETS.values() if f.exact_in_bf16]
+EXACT = [f for f in FORMATS.values() if f.exact_in_bf16]
 
 
 def leaf(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
@@ -29,7 +29,7 @@ def leaf(*shape: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
     return x.requires_grad_()
 
 
-@pytest.mark.parametrize("number_format", PRESETS.values(), ids=PRESETS.keys())
+@pytest.mark.parametrize("number_format", FORMATS.values(), ids=FORMATS.keys())
 def test_the_gradient_passes_straight_through_by_default(number_format):
     x, weights = leaf(6, 40, scale=100.0), torch.randn(6, 40)
     q = fake_quantize(x, number_format)
@@ -50,7 +50,7 @@ def quantized(rule: Rule, *, bias: bool = True) -> nn.Module:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("number_format", PRESETS.values(), ids=PRESETS.keys())
+@pytest.mark.parametrize("number_format", FORMATS.values(), ids=FORMATS.keys())
 def test_a_layer_is_the_linear_of_quantized_parts(number_format, bias):
     layer = quantized(Rule.uniform(number_format), bias=bias)
     plain, x = linear(bias=bias), torch.randn(3, 7, 48)
@@ -100,7 +100,7 @@ def test_a_training_step_can_be_compiled_whole(name, products):
         model(x).square().mean().backward()
         return layer[0].weight.grad.clone()
 
-    layer, x = quantized(Rule.uniform(PRESETS[name], products=products)), torch.randn(5, 48)
+    layer, x = quantized(Rule.uniform(FORMATS[name], products=products)), torch.randn(5, 48)
     eager = gradient(layer)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(gradient(compiled), eager)
@@ -145,7 +145,7 @@ def kernel(request, monkeypatch, forget):
     if not any(compilers.cpp()):
         pytest.skip(compilers.NO_COMPILER)
     monkeypatch.setenv("MADL_KERNELS", request.param)
-    if not build.has_extension("avx512_bf16"):
+    if not build.runs("avx512_bf16"):
         pytest.skip("no bfloat16 products on this CPU")
     assert linear_bf16.is_fast(), linear_bf16.route().reason
     return request.param
@@ -174,7 +174,7 @@ def test_the_bf16_kernel_is_exact_on_integers_of_any_shape(kernel, rows, columns
 def test_rounding_on_the_way_to_a_product_gives_the_bits_of_rounding_first(
     kernel, number_format, count
 ):
-    fields = number_format.fields_of_cpp(torch.ones(1))
+    fields = rounding.fields_of_cpp(torch.ones(1), number_format)
     w, bias = number_format.quantize(linear().weight.detach()), torch.randn(20)
     with threads(count):
         for shape in ((48,), (0, 48), (7, 3, 48), (200, 48)):

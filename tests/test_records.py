@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from madl.errors import MadlError
 from madl.logbook import records, shapes
 from madl.logbook.records import Case, Store
+from madl.machine import sources
 from tests.conftest import a_record, a_run, python
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.floats())
@@ -82,6 +83,32 @@ def test_an_artifact_is_built_once_and_whole_and_what_a_killed_builder_left_goes
     for _ in range(2):
         assert (store.artifact("model", build) / "weights").read_text() == "w"
     assert len(built) == 2
+
+
+@pytest.mark.parametrize("last", range(10))
+def test_a_builder_that_is_killed_at_any_write_leaves_nothing_that_stays(tmp_path, last):
+    code = """
+import os, sys
+from pathlib import Path
+from madl.logbook.records import Store
+calls = iter(range(100))
+def dies(does):
+    return lambda *args: os.kill(os.getpid(), 9) if next(calls) == int(sys.argv[2]) else does(*args)
+os.fsync, os.replace = dies(os.fsync), dies(os.replace)
+def build(folder):
+    folder.mkdir()
+    (folder / "weights").write_text("w")
+Store(Path(sys.argv[1])).artifact("model", build)
+"""
+    assert python("-c", code, tmp_path, str(last)).returncode in (-9, 0)
+
+    def build(folder):
+        folder.mkdir()
+        (folder / "weights").write_text("w")
+
+    assert (Store(tmp_path).artifact("model", build) / "weights").read_text() == "w"
+    left = {path.name for path in (tmp_path / "artifacts").iterdir()}
+    assert left == {"model", "model.lock", "model.stamp"}
 
 
 def test_published_times_have_four_digits_and_all_else_has_its_own(tmp_path):
@@ -217,7 +244,7 @@ def test_published_lines_and_files_that_cannot_be_used_cost_themselves_only(tmp_
     path.write_bytes(b"\n".join(lines))
     (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     machines, unusable = records.published_by_machine(tmp_path)
-    assert [one.get(last.case) for one in machines.values()] == [last]
+    assert [one.get(last.case.key) for one in machines.values()] == [last]
     gone, *told = map(str, unusable)
     assert gone.startswith(f"{tmp_path}/gone.jsonl cannot be read (no such file or directory); ")
     assert [line.split(" ")[0] for line in told] == [f"{path}:{i}" for i in (1, 2, 3)]
@@ -249,6 +276,39 @@ def test_a_damaged_artifact_is_made_again(tmp_path, caplog, how):
     assert {path.name for path in folder.iterdir()} == {"weights"}
 
 
+def test_what_other_code_made_is_made_again(tmp_path):
+    built = []
+
+    def build(folder):
+        folder.mkdir()
+        (folder / "weights").write_text(str(built.append(1)))
+
+    store = Store(tmp_path)
+    for code, builds in (("a", 1), ("a", 1), ("b", 2), ("a", 3)):
+        store.artifact("model", build, code)
+        assert len(built) == builds
+    (tmp_path / "artifacts" / "model.stamp").unlink()  # by a version that kept none
+    store.artifact("model", build, "a")
+    assert len(built) == 4
+    for code, kept in (("a", []), ("a", ["trial"]), ("b", []), ("b", ["trial"])):
+        study = store.folder("study", code)
+        assert [path.name for path in study.iterdir()] == kept
+        (study / "trial").touch()
+
+
+def test_an_artifact_is_stamped_with_its_builder_s_code(ctx, monkeypatch):
+    from madl.training import baseline
+
+    def build(folder):
+        folder.mkdir()
+
+    asked = []
+    monkeypatch.setattr(sources, "digest_of_module", lambda root, module: str(asked.append(module)))
+    ctx.artifact("model", build)
+    ctx.artifact("value", build, by=baseline.checkpoint)
+    assert asked == [__name__, "madl.training.baseline"]
+
+
 def test_a_store_from_now_on_makes_everything_once_more(tmp_path):
     made = []
 
@@ -274,15 +334,15 @@ def of(started: str, values=None, **claims) -> records.Record:
 def test_a_case_keeps_the_claims_that_were_there_first_beside_those_of_its_last_run():
     first, second = of("2026-01-01", grows="a"), of("2026-01-02", {"square": 2}, grows="b")
     again = of("2026-01-03", grows="c", more="d")
-    made = records.registered(again, [second, first]).run
+    made = records.register(again, [second, first]).run
     assert (made.claims, made.first_claims) == ({"grows": "c", "more": "d"}, {"grows": "a"})
-    assert made.at_first == {"grows": "a"}
-    once_more = records.registered(of("2026-01-04", grows="e"), [replace(again, run=made)]).run
+    assert made.preregistered_claims == {"grows": "a"}
+    once_more = records.register(of("2026-01-04", grows="e"), [replace(again, run=made)]).run
     assert once_more.first_claims == {"grows": "a"}
     one = of("2026-01-03", grows="c")
     failed = a_record(status="failed", error="e", run=a_run(claims={"grows": "a"}))
-    assert records.registered(one, []) == records.registered(one, [failed]) == one
-    assert one.run.at_first == {"grows": "c"}
+    assert records.register(one, []) == records.register(one, [failed]) == one
+    assert one.run.preregistered_claims == {"grows": "c"}
     assert "first_claims" not in records.encode(one)
     for first in ({}, {"grows": "a"}):
         one = a_record(run=a_run(first_claims=first))

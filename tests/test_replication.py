@@ -1,6 +1,7 @@
 """What replicates, in a table, and what changes when only what measures time runs again."""
 
 import math
+import re
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,15 +12,16 @@ from madl.errors import MadlError
 from madl.logbook import benchmarks
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Record, Store, publish
-from madl.logbook.stats import Unit
+from madl.logbook.values import Unit
 from madl.machine import device
 from madl.running import runner
-from madl.running.plans import FirstOf, Options, StoredPlan
+from madl.running.evidence import first_good
+from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
-from madl.site import replication
+from madl.site import disagreements, replication, report
 from madl.site.views import pages
 from madl.training import workloads
-from tests.conftest import a_record
+from tests.conftest import TEMPLATE, a_record, own
 from tests.test_runner import executed
 
 
@@ -29,10 +31,10 @@ def changed_toy(plan, old: str, new: str) -> Project:
     return Project(plan.project.root)
 
 
-def timed(plan, where: str) -> StoredPlan:
+def timed(plan, where: str) -> RunPlan:
     """The toy's plan, where some of its cases measure time."""
     project = changed_toy(plan, '(title="Squares")', f'(title="Squares", {where})')
-    return StoredPlan(project, Store(project.state), plan.profile, {})
+    return RunPlan(project, plan.profile, {})
 
 
 def test_only_what_measures_time_runs_again_and_the_logbook_keeps_its_records(plan, tmp_path):
@@ -50,13 +52,13 @@ def test_only_what_measures_time_runs_again_and_the_logbook_keeps_its_records(pl
 
 def test_what_cannot_run_here_does_not_hide_what_was_repeated(plan, tmp_path):
     kept, again = Store(plan.project.state), Store(tmp_path / "again")
-    ran, skipped = plan.cases("toy")[:2]
+    ran, skipped = own(plan).cases("toy")[:2]
     kept.put(a_record(case=ran, values={"square": 1}))
     again.put(a_record(case=ran, values={"square": 2}))
     kept.put(a_record(case=skipped, status="skipped", values={}, error="no such device"))
-    first = FirstOf([again, kept])
-    assert first.get(ran).values == {"square": 2}
-    assert first.get(skipped).status == "skipped"
+    first = first_good(again.get, kept.get)
+    assert first(ran).values == {"square": 2}
+    assert first(skipped).status == "skipped"
 
 
 def test_what_cannot_be_timed_here_is_not_counted_as_repeated(plan, monkeypatch):
@@ -72,28 +74,54 @@ def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
     project = changed_toy(plan, '"seed": 0}', '"seed": 10, **plan.workload}')
     store, here = Store(project.state), workloads.resolve("snippets").params()
     there = workloads.resolve("imdb-openings").params()
-    mine = StoredPlan(project, store, PROFILES["full"], here)
+    mine = RunPlan(project, PROFILES["full"], here)
 
-    def ran_and_published(plan: StoredPlan) -> list[Record]:
+    def ran_and_published(plan: RunPlan) -> list[Record]:
         list(runner.run(plan, store, [], Options()))
-        publish(found := plan.finished("toy"), project.docs / "data" / "toy.jsonl")
+        publish(found := own(plan).finished("toy"), project.docs / "data" / "toy.jsonl")
         return found
 
     assert len(ran_and_published(mine)) == 4
-    assert len(replication.claimed(mine).cases("toy")) == 1
-    (one,) = ran_and_published(replication.claimed(replace(mine, workload=there)))
+    assert len(replication.claimed_cases(mine, store).listed("toy")) == 1
+    (one,) = ran_and_published(replication.claimed_cases(replace(mine, workload=there), store))
     assert one.case.params == {"x": 1, "seed": 10, **there}
-    (row,) = replication.rows(pages(mine))
+    (row,) = replication.rows(pages(mine, store))
     machine = one.run.host
     other = f"{', '.join(workloads.differences(there, here))}, {machine}"
     assert row["agreement"] == "alike"
     assert row.keys() >= {machine, other}
-    (case,) = replication.claimed(mine).cases("toy")
+    (case,) = replication.claimed_cases(mine, store).listed("toy")
     refuting = replace(one, case=case, values={"square": 0}, run=replace(one.run, host="another"))
     publish([refuting], project.docs / "data" / "toy.jsonl")
-    (row,) = replication.rows(pages(mine))
-    assert row["agreement"] == "reversed"
+    (shown,) = pages(mine, store)
+    (row,) = replication.rows([shown])
+    assert row["agreement"] == "reversed, effects differ"
     assert row["another"].startswith("refuted")
+    assert row["another"].endswith("difference −1\u00a0bit [−1.03, −0.972]")
+    claim = disagreements.disagreement(shown, "grows")
+    assert (claim.place, claim.differs) == ("another machine", True)
+    assert {run.place: run.differs for run in disagreements.other_runs(shown, "grows")} == {
+        **{"imdb": False, "another machine": True}
+    }
+    template = project.experiments / "toy" / "page.md.j2"
+    told = "{% disagree %}{{ here }} here, {{ elsewhere }} on {{ place }}.\n{% endclaim %}"
+    for text, answer in ((TEMPLATE, "One squared is 1."), (with_fourth(told), "here, −0.48")):
+        template.write_text(text)
+        report.write(mine, store)
+        written = (project.docs / "labs" / "toy.md").read_text()
+        assert answer in re.sub(r"<[^>]+>", "", written)
+    assert "<b>0 of 1</b> claims decided alike" in (project.docs / "ledger.md").read_text()
+    later = replace(refuting.run, started="2099-01-01T00:00:00+00:00")
+    larger = replace(refuting, values={"square": 9}, run=later)
+    publish([larger], project.docs / "data" / "toy.jsonl")
+    (row,) = replication.rows(pages(mine, store))
+    assert row["agreement"] == "alike, effects differ"
+    report.write(mine, store)
+    assert "<b>1 of 1</b> claims decided alike" in (project.docs / "ledger.md").read_text()
+
+
+def with_fourth(sentence: str) -> str:
+    return TEMPLATE.replace("{% endclaim %}", sentence, 1)
 
 
 def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_none(plan):
@@ -103,24 +131,25 @@ def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_n
     )
     project = changed_toy(
         plan,
-        'one = r.one(x=1)\n    weighed = [one.values["square"] - 0.5 + i / 100 for i in range(5)]',
-        'every = [r.one(x=x, seed=s) for x in (0, 1) for s in r.each("seed")]\n'
+        "one = r.single(x=1)\n"
+        '    weighed = [one.values["square"] - 0.5 + i / 100 for i in range(5)]',
+        'every = [r.single(x=x, seed=s) for x in (0, 1) for s in r.param_values("seed")]\n'
         '    weighed = [5 + one.values["square"] + i / 100 for i, one in enumerate(every)]',
     )
-    project = changed_toy(plan, 'drawn="scales"), [one])', 'drawn="scales"), every)')
+    project = changed_toy(plan, 'unit_name="scales"), [one])', 'unit_name="scales"), every)')
     store, here = Store(project.state), workloads.resolve("snippets").params()
-    mine = StoredPlan(project, store, PROFILES["full"], here)
+    mine = RunPlan(project, PROFILES["full"], here)
     list(runner.run(mine, store, [], Options()))
     there = replace(mine, workload=workloads.resolve("imdb-openings").params(), num_seeds=2)
-    list(runner.run(replication.claimed(there), store, [], Options()))
-    found = replication.claimed(there).finished("toy")
+    list(runner.run(replication.claimed_cases(there, store), store, [], Options()))
+    found = own(replication.claimed_cases(there, store)).finished("toy")
     assert len(found) == 4
     path = project.docs / "data" / "toy.jsonl"
-    publish(mine.finished("toy"), path)
+    publish(own(mine).finished("toy"), path)
     publish([found[0], found[3]], path)
-    assert replication.rows(pages(mine)) == []
+    assert replication.rows(pages(mine, store)) == []
     publish(found, path)
-    (row,) = replication.rows(pages(mine))
+    (row,) = replication.rows(pages(mine, store))
     assert row["agreement"] == "alike"
 
 

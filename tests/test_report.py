@@ -14,17 +14,17 @@ from bs4 import BeautifulSoup
 from madl.logbook import records as results
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store
-from madl.running.plans import StoredPlan
+from madl.running.plans import RunPlan
 from madl.running.project import Project
 from madl.site import report
-from tests.conftest import TEMPLATE, a_record, a_run, write
+from tests.conftest import TEMPLATE, a_record, a_run, own, write
 
 GOLDEN = Path(__file__).parent / "data"
 
 
 def fill(plan, count=4, **run) -> Store:
     store = Store(plan.project.state)
-    for case in plan.cases("toy")[:count]:
+    for case in own(plan).cases("toy")[:count]:
         x = case.params["x"]
         store.put(a_record(x, case=case, run=a_run(**run)))
     return store
@@ -84,8 +84,8 @@ def packed(path) -> list[dict]:
 
 def test_beside_a_page_lie_whole_copies_of_what_its_numbers_are_made_of_alone(tmp_path, plan):
     records = [a_record(1), replace(a_record(2), values={"of": [{"a": 1.23456}, {"b": [1, 2]}]})]
-    made = report._packed(records)
-    assert made == report._packed(records)
+    made = report._archive(records)
+    assert made == report._archive(records)
     (tmp_path / "cases.zip").write_bytes(made)
     first, second = packed(tmp_path / "cases.zip")
     assert first["case"]["params"] == records[0].case.params
@@ -101,14 +101,17 @@ def test_beside_a_page_lie_whole_copies_of_what_its_numbers_are_made_of_alone(tm
     assert linked == {"records/toy/one.html", "records/toy/grows.html"}
     twins = {name.replace(".html", ".json") for name in linked}
     keys = {key for one in twins for key in json.loads((folder / one).read_text())["records"]}
-    assert keys == {plan.cases("toy")[1].key}
+    assert keys == {own(plan).cases("toy")[1].key}
     evidence = (folder / "records/toy/grows.html").read_text()
     for told in ("One squared is more than a half.", *keys, "a machine", "python cli.py run toy"):
         assert told in evidence, told
     (record,) = packed(folder / "records/toy/cases.zip")
     assert record["case"]["experiment"] == "toy"
     lying = {str(p.relative_to(folder)) for p in folder.rglob("records/*/*.*")}
-    assert lying == {*linked, *twins, "records/toy/cases.zip"}
+    assert lying == {*linked, *twins, "records/toy/cases.zip", "records/toy/effects.csv"}
+    effects = (folder / "records/toy/effects.csv").read_text().splitlines()
+    assert effects[1] == "grows,supported,0.05,0,one-sample t,scales,1,0.5,"
+    assert len(effects) == 1 + 5
 
 
 def test_a_question_is_answered_only_by_complete_records_of_its_cases(plan):
@@ -222,27 +225,24 @@ def test_other_data_stand_beside_and_say_what_replicates(plan):
     experiment.write_text(text)
     found, workload = {}, {"model": "a model", "dataset": "ours"}
     for dataset, squares in (("ours", 1), ("theirs", 0)):
-        one = StoredPlan(
-            Project(toy.root), plan.store, PROFILES["full"], workload | {"dataset": dataset}
-        )
-        cases = one.cases("toy")
+        one = RunPlan(Project(toy.root), PROFILES["full"], workload | {"dataset": dataset})
+        cases = own(one).cases("toy")
         found[dataset] = [a_record(squares * c.params["x"], case=c) for c in cases]
     results.publish([*found["ours"], *found["theirs"]], toy.docs / "data" / "toy.jsonl")
-    here = StoredPlan(Project(toy.root), plan.store, PROFILES["quick"], workload)
+    here = RunPlan(Project(toy.root), PROFILES["quick"], workload)
     report.write(here, Store(toy.state))
     text = page(plan)
     assert "profile full" in text
     ledger = (toy.docs / "ledger.md").read_text()
     for one in (ledger, text.partition("## Elsewhere")[2]):
-        assert re.search(
-            r"One squared is more than a half \| reversed \| supported, .* \| refuted, ", one
-        )
-        assert re.search(r"theirs, a machine, older code \|$", one, re.MULTILINE)
+        row = r"is more than a half \| reversed, effects differ \| supported, .* \| refuted, "
+        assert re.search(row, one)
+        assert re.search(r"theirs, a machine, earlier code \|$", one, re.MULTILINE)
 
 
 def test_what_this_machine_cannot_run_is_borrowed_if_anybody_has_it_and_named(plan):
-    store, case = fill(plan, host="far away"), plan.cases("toy")[1]
-    results.publish(plan.records("toy"), plan.project.docs / "data" / "toy.jsonl")
+    store, case = fill(plan, host="far away"), own(plan).cases("toy")[1]
+    results.publish(own(plan).records("toy"), plan.project.docs / "data" / "toy.jsonl")
     shutil.rmtree(store.root / "records")
     assert report.write(plan, store).rows[0]["status"] == "answered"
     assert "Measured on far away" in page(plan)
@@ -255,7 +255,7 @@ def test_what_this_machine_cannot_run_is_borrowed_if_anybody_has_it_and_named(pl
     assert "| Elsewhere | far away, 2026-01-02: what this machine cannot run |" in page(plan)
     assert "3 of 4 cases, 1 not for this machine" in page(plan)
     (plan.project.docs / "data" / "toy.jsonl").unlink()
-    again = StoredPlan(Project(plan.project.root), plan.store, plan.profile, {})
+    again = RunPlan(Project(plan.project.root), plan.profile, {})
     state = report.write(again, store)
     assert state.rows[0]["status"] == "partly"
     assert '<p class="pending">Not run here: no such tool.</p>' in page(plan)
@@ -292,8 +292,8 @@ def test_what_others_reported_stands_with_its_source_and_is_whole_or_named_in_a_
         (REPORTED.replace("x = 2", "x = [2]"), "'x' is [2], neither a text nor a number"),
     ):
         with_reported(plan, text)
-        again = StoredPlan(Project(plan.project.root), plan.store, plan.profile, {})
-        (problem,) = report.write(again, plan.store).problems
+        again = RunPlan(Project(plan.project.root), plan.profile, {})
+        (problem,) = report.write(again, plan.project.store).problems
         assert message in problem
 
 
@@ -325,10 +325,10 @@ def with_a_sibling_page(plan) -> None:
 def test_a_bad_record_costs_its_row_and_is_named(plan, how):
     with_a_sibling_page(plan)
     store = fill(plan)
-    for case in plan.cases("other"):
+    for case in own(plan).cases("other"):
         store.put(a_record(case.params["x"], case=case))
     break_it, message = BROKEN[how]
-    one, two = (store._path(case) for case in plan.cases("toy")[:2])
+    one, two = (store._path(case) for case in own(plan).cases("toy")[:2])
     break_it(one, two)
     state = report.write(plan, store)
     (problem,) = state.problems
@@ -342,7 +342,7 @@ def test_a_bad_record_costs_its_row_and_is_named(plan, how):
 
 def test_a_value_that_a_record_lacks_is_pending_where_it_is_read_and_named(plan):
     store = fill(plan)
-    path = store._path(plan.cases("toy")[0])
+    path = store._path(own(plan).cases("toy")[0])
     edit(path, square="gone")
     state = report.write(plan, store)
     assert all(f"there is no value square in {path}" in problem for problem in state.problems)
@@ -353,8 +353,9 @@ def test_a_value_that_a_record_lacks_is_pending_where_it_is_read_and_named(plan)
 
 def test_what_its_case_could_not_time_is_missing_and_no_mistake(plan):
     source = plan.project.experiments / "toy" / "page.py"
-    text = source.read_text().replace("r: len(r.all())", "r: timed(r, 'a peer')")
-    source.write_text(text.replace("\npage =", "\nfrom madl.logbook.arms import timed\npage =", 1))
+    text = source.read_text().replace("r: len(r.all())", "r: timed_arm(r, 'a peer')")
+    imported = "\nfrom madl.logbook.arms import timed_arm\npage ="
+    source.write_text(text.replace("\npage =", imported, 1))
     state = report.write(plan, fill(plan))
     assert state.problems == []
     assert "There are (not run here) squares" in words(plan)
@@ -363,12 +364,12 @@ def test_what_its_case_could_not_time_is_missing_and_no_mistake(plan):
 @pytest.mark.parametrize(
     ("what", "old", "new", "said"),
     [
-        ("claim grows", "one = r.one(x=1)", "one = r.one(x=1)\n    one.no", "AttributeError"),
+        ("claim grows", "one = r.single(x=1)", "one = r.single(x=1)\n    one.no", "AttributeError"),
         ("claim grows", "return contrast(", "return None and contrast(", "it returns"),
         ("many", "r: len(r.all())", "r: {}['x']", "KeyError: 'x' (experiments/toy"),
         ("many", "r: len(r.all())", "r: len(r.all(xx=1))", "no case has xx=1"),
         ("many", "r: len(r.all())", "r: float('nan')", "the number 'many' is nan"),
-        ("claim grows", "one = r.one(x=1)", "raise SystemExit(0)", "SystemExit: 0"),
+        ("claim grows", "one = r.single(x=1)", "raise SystemExit(0)", "SystemExit: 0"),
         ("squares", "return Chart(", "return None and Chart(", "it returns nothing"),
         ("squares", "rows = [", "1 / 0\n    rows = [", "ZeroDivisionError: division by zero (exp"),
     ],

@@ -12,11 +12,11 @@ import pytest
 
 from madl.errors import MadlError
 from madl.logbook.records import Store, publish
-from madl.running import plans, runner
+from madl.running import runner, status
 from madl.running.pace import Pace
-from madl.running.plans import Options, StoredPlan
+from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
-from tests.conftest import ROOT, a_record, wait_for, write
+from tests.conftest import ROOT, a_record, own, wait_for, write
 
 
 def executed(tmp_path) -> list[int]:
@@ -37,7 +37,7 @@ def with_later(plan) -> None:
 def test_force_makes_artifacts_and_what_follows_from_the_results_anew(plan, tmp_path):
     toy, later = (plan.project.experiments / f"{name}" / "page.py" for name in ("toy", "later"))
     with_later(plan)
-    chosen = 'return [{"x": plan.records("toy").one(x=2).values["square"], "seed": 0}]'
+    chosen = 'return [{"x": plan.records("toy").single(x=2).values["square"], "seed": 0}]'
     later.write_text(re.sub(r"return \[.* for x in .*\]", chosen, later.read_text()))
     run_all(plan)
     toy.write_text(
@@ -45,10 +45,10 @@ def test_force_makes_artifacts_and_what_follows_from_the_results_anew(plan, tmp_
         .replace("lambda path: path.mkdir()", "lambda path: (path / 'new').mkdir(parents=True)")
         .replace("** 2}", "** (2 + (folder / 'new').is_dir())}")
     )
-    again = StoredPlan(Project(plan.project.root), plan.store, plan.profile, {})
+    again = RunPlan(Project(plan.project.root), plan.profile, {})
     run_all(again, force=True)
     assert executed(tmp_path) == [0, 1, 2, 3, 4, 0, 1, 2, 3, 8]
-    assert again.is_complete("later")
+    assert own(again).is_complete("later")
 
 
 def test_code_that_changes_while_it_runs_ends_the_run_and_stores_nothing_false(plan):
@@ -65,7 +65,7 @@ def test_code_that_changes_while_it_runs_ends_the_run_and_stores_nothing_false(p
 @pytest.mark.parametrize("scheduler", [None, "one that loses its workers"])
 def test_a_repeat_that_fails_leaves_the_good_record(plan, monkeypatch, scheduler):
     run_all(plan)
-    good = [plan.store.get(case) for case in plan.cases("toy")]
+    good = [plan.project.store.get(case) for case in own(plan).cases("toy")]
 
     def all_lost(cases, execute, *, lost, **_):
         while cases:
@@ -77,7 +77,7 @@ def test_a_repeat_that_fails_leaves_the_good_record(plan, monkeypatch, scheduler
     events = run_all(plan, force=True, scheduler=scheduler)
     assert [event.record.status for event in events] == ["ok", "ok", "failed", "ok"]
     assert events[2].record.error.endswith("; the earlier result is kept")
-    assert plan.store.get(plan.cases("toy")[2]) == good[2]
+    assert plan.project.store.get(own(plan).cases("toy")[2]) == good[2]
     assert run_all(plan) == []
 
 
@@ -88,21 +88,23 @@ def test_what_cannot_run_here_is_skipped_with_the_reason_and_done_once_it_can(
     store = Store(plan.project.state)
     run_all(plan)
     assert executed(tmp_path) == [0, 2, 3]
-    assert store.get(plan.cases("toy")[1]).error == "no such tool"
-    assert plan.is_complete("toy")
-    assert plans.state_of(plan, "toy")["skipped"] == 1
+    assert store.get(own(plan).cases("toy")[1]).error == "no such tool"
+    assert own(plan).is_complete("toy")
+    assert status.counts(own(plan), "toy")["skipped"] == 1
     stored = {path: path.read_bytes() for path in store.root.rglob("*.json")}
     assert run_all(plan) == []
     assert {path: path.read_bytes() for path in store.root.rglob("*.json")} == stored
     monkeypatch.delenv("TOY_MISSING")
     assert [event.record.case.params["x"] for event in run_all(plan)] == [1]
-    assert len(plan.records("toy")) == 4
+    assert len(own(plan).records("toy")) == 4
 
 
 def test_damaged_records_stop_the_run_before_anything_is_executed_and_are_all_named(plan, tmp_path):
     with_later(plan)
     run_all(plan)
-    damaged = [plan.store._path(plan.cases(name)[x]) for name, x in (("toy", 1), ("later", 2))]
+    damaged = [
+        plan.project.store._path(own(plan).cases(name)[x]) for name, x in (("toy", 1), ("later", 2))
+    ]
     for path in damaged:
         path.write_text("{")
     with pytest.raises(MadlError, match="whole record.*; delete them and their cases") as said:
@@ -112,12 +114,6 @@ def test_damaged_records_stop_the_run_before_anything_is_executed_and_are_all_na
 
 
 def test_nothing_is_run_twice(plan, tmp_path):
-    for count in (1, 2, 3, 7):  # shards
-        shares = [
-            {case.key for case in plans.todo(plan, "toy", Options(shard=(i, count)))}
-            for i in range(1, count + 1)
-        ]
-        assert sum(map(len, shares)) == len(set().union(*shares)) == 4
     run_all(plan)
     assert run_all(plan) == []
     assert executed(tmp_path) == [0, 1, 2, 3]
@@ -136,19 +132,14 @@ def test_a_failed_case_is_a_record_tried_again_and_what_needs_it_waits(plan, mon
     assert again == [("toy", 2), *(("later", x) for x in range(4))]
 
 
-def test_a_share_that_waits_at_first_runs_what_becomes_ready(plan, monkeypatch):
-    with_later(plan)
-    plan.project.names()
-    store = Store(plan.project.state)
-
-    def wait(*_: object) -> None:
-        for case in plan.cases("toy"):
-            store.put(a_record(case=case))
-
-    monkeypatch.setattr(runner, "_wait_for_other_shards", wait)
-    monkeypatch.setattr(plans, "is_mine", lambda case, _: case.experiment == "later")
-    events = list(runner.run(plan, store, [], Options()))
-    assert [event.record.case.experiment for event in events] == ["later"] * 4
+def test_a_second_run_on_the_same_folder_is_refused_in_a_line(plan, tmp_path):
+    first = runner.run(plan, Store(plan.project.state), [], Options())
+    next(first)
+    with pytest.raises(MadlError, match="a run is at work on .* already; wait for it, or stop it"):
+        run_all(plan)
+    first.close()
+    run_all(plan)
+    assert executed(tmp_path) == [0, 1, 2, 3]
 
 
 @pytest.fixture
@@ -174,7 +165,7 @@ def test_a_kill_in_the_middle_of_a_case_loses_only_that_case(plan, cli, tmp_path
     assert len(stored(plan)) == 3
     assert cli(*arguments).wait() == 0
     assert {x: executed(tmp_path).count(x) for x in range(4)} == {0: 1, 1: 1, 2: 2, 3: 1}
-    assert plan.is_complete("toy")
+    assert own(plan).is_complete("toy")
 
 
 def test_ctrl_c_stops_with_one_line_and_the_next_run_goes_on(plan, cli, tmp_path):
@@ -222,6 +213,33 @@ def test_what_others_need_comes_first_and_what_is_timed_last(plan, jobs):
     assert events[-1].total == 10
 
 
+def test_timed_cases_of_all_pages_go_in_rounds(plan):
+    cases = '[{"step": x, "process": k, "seed": 0} for x in range(2) for k in range(3)]'
+    for name in ("clock", "watch"):
+        text = STEP.format(needs=(), timed=True)
+        text = text.replace('[{"step": x, "seed": 0} for x in range(2)]', cases)
+        write(plan.project.experiments / name / "page.py", text)
+        write(plan.project.experiments / name / "page.md.j2", "")
+    order = [event.record.case for event in run_all(plan, jobs=1)]
+    timed = [case for case in order if case.experiment in ("clock", "watch")]
+    assert [case.params["process"] for case in timed] == [0] * 4 + [1] * 4 + [2] * 4
+    assert [case.experiment for case in timed] == [*["clock"] * 2, *["watch"] * 2] * 3
+
+
+def test_a_case_is_run_by_the_study_of_its_page_where_the_page_has_no_function(plan):
+    folder = plan.project.experiments / "studied"
+    page, study = STEP.format(needs=(), timed=False).split("@page.run\n")
+    write(folder / "page.py", page)
+    assert any(
+        "write a function `run` into its study.py" in event.record.error
+        for event in run_all(plan, jobs=1)
+        if event.record.case.experiment == "studied"
+    )
+    write(folder / "study.py", f'"""Steps."""\n\n{study}')
+    again = RunPlan(Project(plan.project.root), plan.profile, {})
+    assert [event.record.values["step"] for event in run_all(again, jobs=1)] == [0, 1]
+
+
 def test_the_longest_go_first_page_by_page_and_before_them_what_nobody_knows(plan):
     takes_s = {"brief": 1.0, "long": 10.0, "upon": 100.0}  # upon the toy
     for name in takes_s:
@@ -229,7 +247,7 @@ def test_the_longest_go_first_page_by_page_and_before_them_what_nobody_knows(pla
         write(plan.project.experiments / name / "page.py", STEP.format(needs=needs, timed=False))
         write(plan.project.experiments / name / "page.md.j2", "")
     for name, seconds in takes_s.items():
-        first, last = plan.cases(name)
+        first, last = own(plan).cases(name)
         known = [a_record(case=first, seconds=seconds / 2), a_record(case=last, seconds=seconds)]
         publish(known, plan.project.docs / "data" / f"{name}.jsonl")
     order = [event.record.case for event in run_all(plan, jobs=1)]
@@ -247,7 +265,7 @@ def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(
     write(plan.project.experiments / "later" / "page.py", STEP.format(needs=("toy",), timed=False))
     store = Store(plan.project.state)
     for name, seconds in (("toy", 10.0), ("later", 100.0)):
-        known = [a_record(case=case, seconds=seconds) for case in plan.cases(name)]
+        known = [a_record(case=case, seconds=seconds) for case in own(plan).cases(name)]
         publish(known, plan.project.docs / "data" / f"{name}.jsonl")
     first, *others = runner.run(plan, store, [], Options(jobs=jobs))
     assert f"6 cases, about {said}" in caplog.text
@@ -258,7 +276,7 @@ def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(
 
 
 def test_a_moment_that_evidence_did_not_need_makes_no_day_of_the_time_left(plan):
-    quick, slow = plan.cases("toy")[:2]
+    quick, slow = own(plan).cases("toy")[:2]
     pace = Pace(plan, usual_s={quick.key: 0.02, slow.key: 100.0})
     pace.finished(a_record(case=quick, seconds=3.0))
     assert 100 < pace.expected_s(slow) < 120
@@ -267,7 +285,7 @@ def test_a_moment_that_evidence_did_not_need_makes_no_day_of_the_time_left(plan)
 
 
 def test_the_same_case_takes_what_it_took_whatever_resembles_it(plan):
-    cases = plan.cases("toy")
+    cases = own(plan).cases("toy")
     known = [a_record(case=case, seconds=10.0 * (i + 1)) for i, case in enumerate(cases)]
     publish(known, plan.project.docs / "data" / "toy.jsonl")
     pace = Pace(plan)

@@ -4,12 +4,12 @@ import importlib
 
 import pytest
 
-from experiments.lab2_samplers import records as reading
+from experiments.lab2_samplers import design
+from experiments.lab2_samplers.records import STEM
 from madl.logbook.charts import interval_of, plain
 from tests.synthetic import judgement, kept_of, read
 
 lab = importlib.import_module("experiments.lab2_samplers.page")
-STEM = reading.STEM
 SEEDS, PAIRS, TEST = (10, 11), 2, 2000
 POINTS = [[2, "linear"], [6, "identity"], [6, "linear"]]
 RIGHT = {"tpe": (1700, 1660, 1680, 1690), "random": (1660, 1660, 1620, 1650)}
@@ -27,7 +27,7 @@ def study(sampler, seed, number, right):
         "whole": WHOLE,
         "judged": judgement(right, loss=0.4),
     }
-    draw = lab.DRAWS * seed + number
+    draw = design.DRAW_STRIDE * seed + number
     return kept_of(STEM, values, part="study", sampler=sampler, seed=seed, trial_draw=draw)
 
 
@@ -57,20 +57,20 @@ def test_choices_of_one_draw_are_a_pair_and_studies_the_units_but_beside_one_mod
     assert by_model.by_unit == pytest.approx((20 / TEST, 50 / TEST))
     assert by_model.effect == pytest.approx(made.effect)  # as many studies a model
     made = lab.tpe_comes_close(records)
-    assert (made.comparison.units, made.boundary) == (2, -lab.CLOSE)
+    assert (made.comparison.units, made.boundary) == (2, -design.MARGIN)
     assert made.comparison.by_unit == pytest.approx((-20 / TEST, -15 / TEST))
     trained = lab.tpe_beside_whole_trained(records).comparison
     assert trained.by_unit == pytest.approx((30 / TEST, 35 / TEST))
 
 
 def test_a_study_chooses_by_loss_of_equal_ones_the_first(records):
-    tpe, grid = (reading.studies(records, sampler)[0] for sampler in ("tpe", "grid"))
-    assert reading.chosen_point(tpe) == {"num_hidden_layers": 6, "key": "identity"}
-    assert reading.chosen_point(grid) == {"num_hidden_layers": 2, "key": "linear"}
+    tpe, grid = (lab.studies(records, sampler)[0] for sampler in ("tpe", "grid"))
+    assert lab.chosen_point(tpe) == {"num_hidden_layers": 6, "key": "identity"}
+    assert lab.chosen_point(grid) == {"num_hidden_layers": 2, "key": "linear"}
     assert lab.so_far(tpe) == pytest.approx([0.3, 0.55, 0.55])
-    assert (lab.found_at(tpe), lab.found_at(grid)) == (2, 1)
+    assert (lab.chosen_at(tpe), lab.chosen_at(grid)) == (2, 1)
     assert lab.keeps_all(records, "num_hidden_layers").value == 4
-    assert lab.kept(reading.studies(records, "tpe")).value == 50
+    assert lab.kept(lab.studies(records, "tpe")).value == 50
     assert lab.trials_agree(records).value == 3  # on one draw the models are as good
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from experiments.lab1_quantization import page as lab1_quantization
-from experiments.lab2_compression import page, study
-from experiments.lab2_compression.page import AFTER, BETWEEN, OBJECTIVES, PLAIN
+from experiments.lab1_quantization import design as lab1_quantization
+from experiments.lab2_compression import design, page, study
+from experiments.lab2_compression.design import AFTER, BETWEEN, OBJECTIVES, PLAIN
 from madl.compression import size
 from madl.compression.quantize import linear_layers
 from madl.logbook.records import Record, read_published
@@ -15,7 +15,7 @@ from tests.conftest import fine_tuned, supernet_of
 from tests.synthetic import DATA, judgement, kept_of, read
 
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
-SIZES = (study.LAYERS, study.HEADS, study.WIDTH, study.FEED_FORWARD)
+SIZES = (design.LAYERS, design.HEADS, design.WIDTH, design.FEED_FORWARD)
 WHOLE = dict(zip(SIZES, (6, 12, 384, 1536)))  # as `config.json` has it
 
 
@@ -45,7 +45,7 @@ def in_trial(net):
 def test_all_shapes_that_fit_have_one_size_and_most_do():
     space = study.space(WHOLE)
     points = [search.grid_point(space, i) for i in range(search.num_points(space))]
-    found = [study.fitted(WHOLE, point, page.SIZE) for point in points]
+    found = [study.fit_feed_forward(WHOLE, point, design.SIZE) for point in points]
     kept = [one for one in found if one is not None]
     assert len(kept) > 2 / 3 * len(points)
     for one in kept:
@@ -53,7 +53,7 @@ def test_all_shapes_that_fit_have_one_size_and_most_do():
         each = 4 * width * heads * 32 + 2 * width * feed_forward
         weights = layers * each + width * (width + 2)
         whole = 6 * (4 * 384 * 384 + 2 * 384 * 1536) + 384 * 386
-        assert 0.99 * page.SIZE < weights / whole <= page.SIZE
+        assert 0.99 * design.SIZE < weights / whole <= design.SIZE
 
 
 def test_two_halves_hold_every_example_once(net):
@@ -79,26 +79,26 @@ def test_every_schedule_takes_the_same_steps_on_the_same_sentences_at_the_same_r
     monkeypatch.setattr(train, "take_step", watched)
     of: dict[str, list[tuple[float, list[list[int]]]]] = {}
     every = {}
-    for schedule, made in study.trained(net.build({}), halves, how, net, OBJECTIVES):
+    for schedule, made in study.train_schedules(net.build({}), halves, how, net, OBJECTIVES):
         of[schedule], every[schedule] = list(took), made.classifier.weight.clone()
     steps = len(of[PLAIN])
     between = [*of[BETWEEN][: steps // 2], *of[BETWEEN][steps:]]  # the first half is shared
     assert of[AFTER] == of[PLAIN] == between
     assert steps == sum(how.num_steps(len(half)) for half in halves) == 6
     for schedule in (AFTER, BETWEEN):
-        ((_, alone),) = study.trained(net.build({}), halves, how, net, [schedule])
+        ((_, alone),) = study.train_schedules(net.build({}), halves, how, net, [schedule])
         assert torch.equal(alone.classifier.weight, every[schedule])
     assert not torch.equal(every[AFTER], every[BETWEEN])
 
 
 def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_training(net):
-    shape = study.fitted(net.shape, {study.LAYERS: 1}, 0.5)
+    shape = study.fit_feed_forward(net.shape, {design.LAYERS: 1}, 0.5)
     weights = [sum(x.weight.numel() for x in linear_layers(net.build(s))) for s in (shape, {})]
     assert 0.45 < weights[0] / weights[1] <= 0.5
     halves, how = in_trial(net)
     bits: dict[str, float] = {}
     zeros: dict[str, float] = {}
-    for schedule, model in study.trained(net.build({}), halves, how, net, OBJECTIVES):
+    for schedule, model in study.train_schedules(net.build({}), halves, how, net, OBJECTIVES):
         weights = torch.cat([layer.weight.flatten() for layer in linear_layers(model)])
         bits[schedule] = size.linear_bits(model)
         zeros[schedule] = float((weights == 0).float().mean())
@@ -108,7 +108,7 @@ def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_traini
 
 
 def test_a_search_trains_what_it_chose_in_full_under_every_schedule(net):
-    values = study.searched(net)
+    values = study.run_search(net)
     losses = [one["validation_loss"] for one in values["tried"] if one is not None]
     shapes = [one["shape"] for one in values["tried"] if one is not None]
     assert len(values["tried"]) == 3
@@ -118,11 +118,11 @@ def test_a_search_trains_what_it_chose_in_full_under_every_schedule(net):
 
 
 def test_rates_of_their_own_change_what_trains_and_on_the_tuning_seed_nothing_meets_test(net):
-    shape = study.fitted(net.shape, {study.LAYERS: 1}, 0.5)
+    shape = study.fit_feed_forward(net.shape, {design.LAYERS: 1}, 0.5)
     net.params = {**net.params, "part": "rate", "draw": page.TUNING_SEED}
-    alike = study.in_full(net, shape)
+    alike = study.judge_in_full(net, shape)
     net.params = {**net.params, "between_rate": 2e-3}
-    apart = study.in_full(net, shape)
+    apart = study.judge_in_full(net, shape)
     assert alike[AFTER] == apart[AFTER]
     assert alike[BETWEEN] != apart[BETWEEN]
     assert "outcomes" not in apart[BETWEEN]
@@ -157,22 +157,24 @@ def test_a_search_is_held_against_another_by_seed_and_a_schedule_by_shape(found)
     assert first.comparison.by_unit == pytest.approx((0, -20 / 2000))
     assert second.comparison.by_unit == pytest.approx((100 / 2000, 100 / 2000))
     assert (second.comparison.units, second.comparison.population) == (2, "models")
-    assert page.alike(found).value == page.rank(found, AFTER).value == 1
+    assert page.num_equal_choices(found).value == page.rank(found, AFTER).value == 1
     assert page.rank(found, BETWEEN).value == 0  # of one model alike, of the other upside down
 
 
 def test_format_and_rates_are_those_that_tuning_chose_and_none_is_at_the_edge():
     records = read_published(TUNED)
     ties: dict[str, set[float]] = {}
-    assert lab1_quantization.CHOSEN[page.WIDTH] == page.FRACTIONS
-    for schedule in page.RATES:
+    assert lab1_quantization.FRACTIONS[design.BITS] == design.FRACTIONS
+    for schedule in design.RATES:
         losses = {
             float(one.case.params["after_rate"] or 0): one.values[schedule]["validation_loss"]
             for one in records
         }
         least = min(losses, key=lambda rate: losses[rate])
         assert min(losses) < least < max(losses)
-        ties[schedule] = {r for r, loss in losses.items() if loss <= losses[least] + page.TIE}
-        assert page.RATES[schedule] in ties[schedule]
+        ties[schedule] = {
+            r for r, loss in losses.items() if loss <= losses[least] + design.TIE_NATS
+        }
+        assert design.RATES[schedule] in ties[schedule]
     if both := ties[AFTER] & ties[BETWEEN]:
-        assert {page.RATES[AFTER], page.RATES[BETWEEN]} == {min(both)}
+        assert {design.RATES[AFTER], design.RATES[BETWEEN]} == {min(both)}

@@ -159,8 +159,8 @@ def test_a_failed_trial_is_tried_again_and_what_was_evaluated_is_not(tmp_path, c
         return {"value": 0.5}
 
     for _ in range(3):
-        assert searching.remembered(ctx, {"width": 4, "seed": 0}, evaluate) == {"value": 0.5}
-    searching.remembered(ctx, {"width": 8, "seed": 0}, evaluate)
+        assert searching.memoized(ctx, {"width": 4, "seed": 0}, evaluate) == {"value": 0.5}
+    searching.memoized(ctx, {"width": 8, "seed": 0}, evaluate)
     assert len(calls) == 2
 
 
@@ -206,3 +206,9 @@ def test_a_study_of_another_search_or_version_is_refused(tmp_path, monkeypatch):
 def test_what_cannot_be_searched_is_refused(tmp_path, how, error, said):
     with pytest.raises(error, match=said):
         run(tmp_path, **how)
+
+
+def test_a_grid_takes_every_point_once_and_begins_with_none(tmp_path):
+    first = {name: values[0] for name, values in SPACE.items()}
+    with pytest.raises(MadlError, match="give it no points to begin with"):
+        run(tmp_path, "grid", begin=[first])

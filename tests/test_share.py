@@ -67,18 +67,18 @@ def built(plan, monkeypatch, caplog):
     write(root / "mkdocs.yml", settings)
     page = root / "experiments" / "toy" / "page.md.j2"
     page.write_text(page.read_text().replace("One squared is {{ one }}.", CODE))
-    plan.store.put(a_record(0))
-    plan.store.put(a_record(1))
+    plan.project.store.put(a_record(0))
+    plan.project.store.put(a_record(1))
 
     def build_for(address: str) -> tuple[dict[str, str], list[str]]:
         monkeypatch.setenv("SITE_URL", address)
-        report.write(plan, plan.store)
-        build._say_once.cache_clear()
+        report.write(plan, plan.project.store)
+        build.log_once.cache_clear()
         caplog.clear()
         with caplog.at_level("INFO", logger="madl"):
             build.build(plan.project)
             for line in caplog.messages:  # as `all` does, which builds before and after it runs
-                build._say_once(line)
+                build.log_once(line)
         pages = {name: root / "site" / f"{name}.html" for name in ("labs/toy", "index", "ledger")}
         return {name: path.read_text() for name, path in pages.items()}, caplog.messages
 
@@ -161,7 +161,7 @@ def around(drawing: str) -> Image.Image:
     corner = f'x="-{AROUND}" y="-{AROUND}"'
     drawing = drawing.replace(ours, f'{box} viewBox="-{AROUND} -{AROUND} {wide} {high}"', 1)
     assert ours in drawing, "the paper"
-    return share.rendered(drawing.replace(ours, f"{corner} {box}", 1))
+    return share.rasterized(drawing.replace(ours, f"{corner} {box}", 1))
 
 
 def faults(site: str, heading: str, answer: str, chart: Chart) -> list[str]:
@@ -179,7 +179,10 @@ def faults(site: str, heading: str, answer: str, chart: Chart) -> list[str]:
     told = [f"{room} pixels from its {side}" for side, room in edges.items() if room < RIM]
     ends = (AROUND, AROUND, AROUND + share.WIDTH, AROUND + share.HEIGHT)
     whole = image.crop(ends)
-    pixels, kept = np.asarray(whole).astype(int), np.asarray(share.few(whole).convert("RGB"))
+    pixels, kept = (
+        np.asarray(whole).astype(int),
+        np.asarray(share.with_few_colors(whole).convert("RGB")),
+    )
     written = BeautifulSoup(drawing, "html.parser").get_text(" ")
     css = share.STYLE.read_text()
     light = dict(reversed(re.findall(r"(--[\w-]+):\s*#(\w{6})\b", css)))
@@ -203,7 +206,7 @@ def test_every_published_picture_is_whole_with_every_name_and_colour():
         calls = PageCalls(Project(), page)
         name = calls.first_chart()
         assert name, page.name
-        answer = calls.description()
+        answer = calls.description
         assert "`" not in answer + calls.title()
         found = faults(Project().site_name, calls.title(), answer, page.view.shown[name])
         assert found == [], page.name
@@ -230,7 +233,7 @@ def test_many_rows_are_drawn_smaller_and_as_wide():
     rows = [{"unit": f"unit {i}", "size": i} for i in range(30)]
     many = Chart(rows, x=linear(label="size"), y=category("unit"), marks=bars("size"))
     drawing = share.drawing("A site", "1.1 Units", "Many units.", many)
-    image = share.rendered(drawing)
+    image = share.rasterized(drawing)
     left, _, right, _ = ImageChops.difference(
         image, Image.new("RGB", image.size, image.getpixel((0, 0)))
     ).crop((0, 300, share.WIDTH, share.HEIGHT)).getbbox()  # fmt: skip

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest, nct, norm, t, ttest_1samp, ttest_rel
+from scipy.stats import binom, binomtest, nct, norm, t, ttest_1samp, ttest_ind, ttest_rel
 
-from madl.logbook import stats
+from madl.logbook import power, stats
 from madl.logbook.claims import contrast
-from madl.logbook.stats import Outcomes, Unit
+from madl.logbook.values import Outcomes, Unit
 from tests import nulls
 from tests.nulls import in_errors
 
@@ -32,15 +32,19 @@ def two_models(rng, n, difference=0.0, discordant=0.1):
     return Outcomes(a, "x"), Outcomes(b, "x")
 
 
-def methods(rng, seeds, n, effect=0.0, seed_sd=0.4, example_sd=2.0, interaction_sd=0.7):
-    """Correctness of two methods: examples of different difficulty, seeds that differ as models."""
-    difficulty = rng.normal(1.5, example_sd, n)
+def methods(rng, seeds, n, effect=0.0, seed_sd=0.4, *, are_shared=True):
+    """Correctness of two methods: examples of different difficulty, seeds that differ as models.
+
+    Each seed has examples of its own, unless `are_shared`.
+    """
+    difficulty = rng.normal(1.5, 2.0, n if are_shared else (seeds, n))
     results = []
     for shift in (0.0, effect):
         by_seed = rng.normal(shift, seed_sd, (seeds, 1))
-        logits = difficulty + by_seed + rng.normal(0, interaction_sd, (seeds, n))
+        logits = difficulty + by_seed + rng.normal(0, 0.7, (seeds, n))
         correct = rng.random((seeds, n)) < 1 / (1 + np.exp(-logits))
-        results.append([Outcomes(row, "x") for row in correct])
+        names = ["x" if are_shared else f"fold {seed}" for seed in range(seeds)]
+        results.append([[Outcomes(row, name)] for row, name in zip(correct, names)])
     return results
 
 
@@ -49,32 +53,34 @@ def false_positives(decide, repeats=1500):
 
 
 def models(n, discordant):
-    return lambda rng: stats.compare(*([o] for o in two_models(rng, n, discordant=discordant)))
+    return lambda rng: stats.compare(*([[o]] for o in two_models(rng, n, discordant=discordant)))
 
 
-def seeds(count, seed_sd):
-    return lambda rng: stats.compare(*methods(rng, count, 400, seed_sd=seed_sd))
+def seeds(count, seed_sd, *, are_shared=False):
+    def compared(rng):
+        return stats.compare(*methods(rng, count, 400, seed_sd=seed_sd, are_shared=are_shared))
 
-
-def by_chance(rng):
-    """Models that differ by chance alone."""
-    correct = rng.random((2, 3, 400)) < 1 / (1 + np.exp(-rng.normal(1.5, 2.0, 400)))
-    return stats.compare(*([Outcomes(row, "x") for row in side] for side in correct)).these
+    return compared
 
 
 def losses(rng):
     """Without a rise; few sentences lose much, and models differ."""
     by_model, by_sentence = rng.normal(0, 0.05, (5, 1)), rng.exponential(1, 300) - 1
     change = by_model + by_sentence + rng.normal(0, 0.5, (5, 300))
-    return stats.compare_values(change, np.zeros_like(change), unit=Unit.NATS, of=stats.MODELS)
+    return stats.compare_values(
+        change, np.zeros_like(change), unit=Unit.NATS, unit_name=stats.MODELS
+    )
 
 
 @pytest.mark.parametrize(
     ("made", "repeats", "scatter"),
     [
         *((models(*one), 1500, 0) for one in ((200, 0.05), (2000, 0.03), (2000, 0.1))),
-        *((seeds(*one), 1500, 0) for one in ((2, 0.4), (3, 0.05), (3, 0.4), (5, 0.0), (5, 0.4))),
-        (by_chance, 6000, 0.01),
+        *(
+            (seeds(*one), 1500, 0.01)
+            for one in ((2, 0.4), (3, 0.05), (5, 0.0), (5, 0.4), (10, 0.4))
+        ),
+        *((seeds(*one, are_shared=True), 1500, 0) for one in ((2, 0.4), (3, 0.05), (5, 0.4))),
         (losses, 1000, 0.01),  # what a thousand draws scatter
     ],
 )
@@ -96,7 +102,7 @@ def test_a_difference_between_methods_is_found_from_five_seeds_and_one_says_noth
     assert false_positives(decide, 300) > 0.2
 
 
-def power(effect, discordant, n):
+def exact_power(effect, discordant, n):
     """Chance that McNemar's exact test decides a true difference of this size, on n examples."""
     total = 0.0
     for m in range(int(binom.ppf(1e-6, n, discordant)), int(binom.isf(1e-6, n, discordant)) + 1):
@@ -113,11 +119,11 @@ def test_a_difference_of_a_given_size_is_found_as_often_as_the_exact_test_can():
     effect, discordant, n = 0.02, 0.06, 2000
     found = false_positives(
         lambda rng: (
-            verdict(stats.compare(*([o] for o in two_models(rng, n, effect, discordant)[::-1])))
+            verdict(stats.compare(*([[o]] for o in two_models(rng, n, effect, discordant)[::-1])))
             == "supported"
         )
     )
-    assert found == pytest.approx(power(effect, discordant, n), abs=0.03)
+    assert found == pytest.approx(exact_power(effect, discordant, n), abs=0.03)
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(120, 3000))
@@ -165,7 +171,7 @@ def test_zero_is_tested_by_mcnemars_exact_test_and_the_interval_agrees(only_a, o
 def test_two_sides_on_the_margin_are_called_close_in_at_most_5_percent(question):
     def decide(rng):
         worse, better = two_models(rng, 2000, difference=0.03)
-        made = stats.compare([worse], [better])
+        made = stats.compare([[worse]], [[better]])
         return verdict(made, lambda one: getattr(one, question)(0.03)) == "supported"
 
     assert false_positives(decide, 800) <= stats.ALPHA + 0.01
@@ -242,58 +248,58 @@ def test_the_paired_mean_is_scipys_paired_t_test_and_units_that_all_agree_decide
     rng = np.random.default_rng(0)
     a = rng.normal(0, 1, 300)
     b = a + rng.normal(0.1, 0.5, 300)
-    found = stats.paired_mean(list(b), list(a), unit=Unit.NATS, drawn="test sentences")
+    found = stats.paired_mean(list(b), list(a), unit=Unit.NATS, unit_name="test sentences")
     expected = ttest_rel(b, a)
     assert 2 * min(found.tails(0.0)) == pytest.approx(expected.pvalue)
     assert tuple(found.interval) == pytest.approx(tuple(expected.confidence_interval()))
     assert verdict(found) == "supported"
-    found = stats.paired_mean([1.0, 2.0, 3.0], [0.5, 1.5, 2.5], unit=Unit.NATS, drawn="studies")
+    found = stats.paired_mean([1.0, 2.0, 3.0], [0.5, 1.5, 2.5], unit=Unit.NATS, unit_name="studies")
     assert verdict(found) == "supported"
 
 
-def test_seeds_that_all_gave_the_same_models_are_one_pair_of_models():
-    right, wrong = (Outcomes(np.arange(50) < count, "x") for count in (40, 20))
-    one, three = stats.compare([right], [wrong]), stats.compare([right] * 3, [wrong] * 3)
-    assert (three.effect, three.units, three.method) == (one.effect, one.units, one.method)
-    assert three.population == "test sentences"
-    assert three.by_unit == (0.4, 0.4, 0.4)
+def test_seeds_with_their_own_examples_are_compared_by_the_paired_t_test():
+    sides = methods(np.random.default_rng(0), 5, 400, effect=1.0, are_shared=False)
+    made = stats.compare(*sides)
+    shares = [[outcomes._correct.mean() for (outcomes,) in side] for side in sides]
+    expected = ttest_rel(*shares)
+    assert 2 * min(made.tails(0.0)) == pytest.approx(expected.pvalue)
+    assert tuple(made.interval) == pytest.approx(tuple(expected.confidence_interval()))
+    assert made.by_unit == pytest.approx(np.subtract(*shares))
+    assert (made.population, made.units, made.method) == ("models", 5, "paired t")
+    assert f"{stats.accuracy(sides[0])}" == f"{100 * np.mean(shares[0]):.1f} %"
 
 
-# ---- the two inferences -------------------------------------------------------------------------
+def test_examples_that_all_seeds_share_widen_the_interval():
+    a, b = methods(np.random.default_rng(3), 5, 200, effect=1.0, seed_sd=0.1)
+    crossed = stats.compare(a, b)
+    by_seed = stats.mean(list(crossed.by_unit), unit=Unit.POINTS, unit_name="models")
+    assert crossed.method == "models × sentences"
+    assert crossed.effect == pytest.approx(by_seed.effect)
+    assert crossed.error > by_seed.error
+    shares = [outcomes._correct.mean() for (outcomes,) in a]
+    alone = stats.mean(shares, unit=Unit.PERCENT, unit_name="models").interval
+    low, high = stats.accuracy(a).interval
+    assert high - low > alone.high - alone.low
 
 
-def test_of_these_models_sentences_alone_are_drawn_again_and_equal_ones_have_an_interval():
-    """A clear loss of models that differ much: shown of these five, not of such models."""
-    rng = np.random.default_rng(3)
-    sides = methods(rng, 5, 2000, effect=1.0, seed_sd=1.0)
-    made = stats.compare(*sides[::-1])
-    these = made.these
-    correct = [np.mean([one._correct for one in side], axis=0) for side in sides]
-    expected = ttest_rel(correct[1], correct[0])
-    assert 2 * min(these.tails(0.0)) == pytest.approx(expected.pvalue)
-    assert (these.population, these.units, these.effect) == ("test sentences", 2000, made.effect)
-    assert these.by_unit == made.by_unit
-    assert verdict(made) == "undecided"
-    assert verdict(these) == "supported"
-    assert np.mean(made.by_unit) == pytest.approx(made.effect)
-    first, second = (Outcomes(np.arange(50) < count, "x") for count in (40, 20))
-    same = [some(80), some(70)]
-    for made in (
-        stats.compare([first, second], [second, first]).these,
-        stats.compare_groups(same, same, of="studies"),
-    ):
-        assert made.effect == 0
-        assert made.interval.low < 0 < made.interval.high
+@pytest.mark.parametrize("units", [3, 6, 10])
+def test_one_more_unit_lies_in_the_prediction_interval_95_times_in_100(units):
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(2000):
+        *values, one_more = rng.normal(0.3, 0.1, units + 1)
+        low, high = stats.mean(values, unit=Unit.TIMES, unit_name="sittings").prediction
+        held += low <= one_more <= high
+    assert held / 2000 == pytest.approx(0.95, abs=0.015)
 
 
 # ---- power --------------------------------------------------------------------------------------
 
 
 @given(st.floats(1.0, 60), st.sampled_from([0.05, 0.05 / 3, 0.005]), st.floats(0.5, 0.95))
-def test_the_smallest_effect_that_can_be_decided_is_that_of_noncentral_t(freedom, level, power):
-    needed = stats.errors_needed(freedom, level, power)
+def test_the_smallest_effect_that_can_be_decided_is_that_of_noncentral_t(freedom, level, chance):
+    needed = power.errors_needed(freedom, level, chance)
     critical = t.isf(level / 2, freedom)
-    assert nct.sf(critical, freedom, needed) == pytest.approx(power, abs=1e-6)
+    assert nct.sf(critical, freedom, needed) == pytest.approx(chance, abs=1e-6)
 
 
 @pytest.mark.parametrize("units", [3, 5])
@@ -302,7 +308,7 @@ def test_the_smallest_effect_is_decided_in_80_percent_of_draws(units, level):
     rng = np.random.default_rng(0)
     values = rng.normal(0, 1, units)
     values *= 0.02 / values.std(ddof=1)
-    smallest = stats.mean(list(values), unit=Unit.NATS, drawn="studies").smallest(level)
+    smallest = stats.mean(list(values), unit=Unit.NATS, unit_name="studies").smallest(level)
     drawn = rng.normal(smallest, 0.02, (8000, units))
     tested = ttest_1samp(drawn, 0.0, axis=1)
     found = ((tested.pvalue <= level) & (tested.statistic > 0)).mean()
@@ -310,94 +316,31 @@ def test_the_smallest_effect_is_decided_in_80_percent_of_draws(units, level):
 
 
 def test_the_power_of_a_design_is_what_it_finds():
-    between, within, units, n, effect = 0.02, 0.3, 5, 400, 0.04
-    said = stats.design_power(effect, between=between, within=within, units=units, examples=n)
+    scatter, units, effect = 0.02, 5, 0.03
+    said = power.design_power(effect, scatter=scatter, units=units)
 
     def decide(rng):
-        sentences = rng.normal(0, within, n)
-        made = rng.normal(effect, between, (units, 1)) + sentences
-        return verdict(stats._crossed(made, "models", "seeds × sentences")) == "supported"
+        values = list(rng.normal(effect, scatter, units))
+        return verdict(stats.mean(values, unit=Unit.POINTS, unit_name="models")) == "supported"
 
-    assert false_positives(decide, 600) == pytest.approx(said, abs=0.06)
-    assert stats.design_power(0.08, between=between, units=units) > 0.99
+    assert false_positives(decide, 1500) == pytest.approx(said, abs=0.03)
+    assert power.design_power(0.08, scatter=scatter, units=units) > 0.99
     with pytest.raises(ValueError, match="two or more units, which scatter"):
-        stats.design_power(0.08, between=0.0, units=units)
+        power.design_power(0.08, scatter=0.0, units=units)
 
 
 def test_power_rises_with_the_effect_and_with_many_units_it_is_the_normal_distribution_s():
     a, b = methods(np.random.default_rng(0), 5, 400)
     for made in (stats.compare(a, b), stats.compare(a[:1], b[:1])):
         distances = [in_errors(made, effect) for effect in (0.0, 0.01, 0.03, 0.1)]
-        powers = [stats.power_at(one, made.freedom, stats.ALPHA) for one in distances]
+        powers = [power.power_at(one, made.freedom, stats.ALPHA) for one in distances]
         assert powers == sorted(powers)
         assert powers[0] == pytest.approx(stats.ALPHA / 2)
         smallest = in_errors(made, made.smallest(0.01))
-        assert stats.power_at(smallest, made.freedom, 0.01) == pytest.approx(0.8)
+        assert power.power_at(smallest, made.freedom, 0.01) == pytest.approx(0.8)
     expected = norm.isf(0.025) + norm.ppf(0.8)
-    assert stats.errors_needed(np.inf) == pytest.approx(expected)
-    assert stats.errors_needed(9e3) == pytest.approx(expected, abs=1e-3)
-
-
-# ---- pooled -------------------------------------------------------------------------------------
-
-
-def formats(rng, count, seeds, n=300, *, share_control, seed_sd=0.02, effect=0.0):
-    """Comparisons of several formats on the same seeds and sentences, as crossed models."""
-    control = rng.normal(0, 1, (seeds, 1)), rng.normal(0, 1, (seeds, n))
-    made = []
-    for _ in range(count):
-        other = control if share_control else [rng.normal(0, 1, one.shape) for one in control]
-        by_seed = seed_sd * (rng.normal(0, 1, (seeds, 1)) - other[0])
-        rest = 0.3 * (rng.normal(0, 1, (seeds, n)) - other[1])
-        difference = effect + by_seed + rng.normal(0, 0.15, n) + rest
-        made.append(stats._crossed(difference, "models", "seeds × sentences"))
-    return made
-
-
-@pytest.mark.parametrize("share_control", [False, True])
-@pytest.mark.parametrize(("count", "seeds"), [(3, 5), (12, 5), (12, 3)])
-def test_equal_formats_are_called_different_in_at_most_5_percent(count, seeds, share_control):
-    """Whether each has a control of its own, or all share one, so that their variances agree."""
-    rng, found = np.random.default_rng(0), []
-    for _ in range(400):
-        every = formats(rng, count, seeds, share_control=share_control)
-        found += [decided(one) for one in stats.pooled(every)]
-    assert np.mean(found) <= stats.ALPHA + 0.005  # of 1,200 draws and more
-
-
-def test_pooling_shares_the_variance_keeps_the_effects_and_decides_more_but_of_copies():
-    every = formats(np.random.default_rng(0), 6, 5, share_control=False)
-    made = stats.pooled(every)
-    assert [one.effect for one in made] == [one.effect for one in every]
-    assert [one.by_unit for one in made] == [one.by_unit for one in every]
-    assert made[0].method == "seeds × sentences, pooled"
-    shared = {round(one.error**2 - was.parts.of_examples, 12) for one, was in zip(made, every)}
-    assert len(shared) == 1
-    assert stats.pooled(every[:1]) == every[:1]
-    (one,) = formats(np.random.default_rng(0), 1, 5, share_control=False)
-    again = stats.pooled([one] * 9)[0]
-    assert again.freedom == pytest.approx(one.freedom)
-    assert again.interval == pytest.approx(one.interval)
-    rng = np.random.default_rng(0)
-    a, b = methods(rng, 3, 200)
-    c, _ = methods(rng, 3, 200)
-    same = stats.compare(a, a)
-    made = stats.pooled([stats.compare(a, b), same, stats.compare(c, b)])
-    assert made[1] is same
-    assert made[0].method.endswith("pooled")
-    rng, alone, together = np.random.default_rng(0), [], []
-    for _ in range(100):
-        every = formats(rng, 8, 3, share_control=True, effect=0.07)
-        alone += [decided(one) for one in every]
-        together += [decided(one) for one in stats.pooled(every)]
-    assert np.mean(together) > np.mean(alone) + 0.08
-
-
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
-def test_shared_freedom_lies_between_one_s_and_all_s(count, freedom, seed):
-    values = np.random.default_rng(seed).normal(size=(count, freedom + 1))
-    covariance = np.atleast_2d(np.cov(values))
-    assert freedom <= stats.shared_freedom(covariance, freedom) <= count * freedom
+    assert power.errors_needed(np.inf) == pytest.approx(expected)
+    assert power.errors_needed(9e3) == pytest.approx(expected, abs=1e-3)
 
 
 # ---- groups -------------------------------------------------------------------------------------
@@ -408,18 +351,13 @@ def some(*correct: int) -> list[Outcomes]:
     return [Outcomes(np.arange(100) < count, "x") for count in correct]
 
 
-def test_a_group_s_models_are_averaged_and_groups_of_one_are_compared_as_seeds_are():
+def test_the_models_of_a_group_are_averaged():
     a, b = [some(80, 60), some(70, 70)], [some(60, 60), some(60, 40)]
-    made = stats.compare_groups(a, b, of="models")
+    made = stats.compare(a, b, unit_name="studies")
     assert made.effect == pytest.approx(0.15)  # 10 and 20 points
     assert made.by_unit == pytest.approx((0.1, 0.2))
-    assert (made.population, made.units, made.examples) == ("models", 2, 100)
-    rng = np.random.default_rng(0)
-    a, b = methods(rng, 4, 200, effect=1.0)
-    seeds = stats.compare(a, b)
-    made = stats.compare_groups([[x] for x in a], [[y] for y in b], of="studies")
-    assert (made.effect, made.error, made.interval) == (seeds.effect, seeds.error, seeds.interval)
-    assert (made.population, made.method) == ("studies", "studies × sentences")
+    assert (made.population, made.units) == ("studies", 2)
+    assert (stats.accuracy(a).n, stats.accuracy(a).seeds) == (100, 2)
 
 
 def test_holm_multiplies_by_what_is_left_and_never_falls():
@@ -442,32 +380,34 @@ def test_holm_keeps_the_order_and_only_raises(p_values):
 
 def test_values_of_zero_and_one_are_compared_as_outcomes_are():
     a, b = methods(np.random.default_rng(0), 4, 200, effect=1.0)
-    sides = [[[float(x) for x in one._correct] for one in side] for side in (a, b)]
-    made = stats.compare_values(*sides, unit=Unit.NATS, of=stats.MODELS)
+    sides = [[[float(x) for x in one._correct] for (one,) in side] for side in (a, b)]
+    made = stats.compare_values(*sides, unit=Unit.NATS, unit_name=stats.MODELS)
     plain = stats.compare(a, b)
     assert (made.effect, made.error, made.by_unit) == (plain.effect, plain.error, plain.by_unit)
     assert made.unit is Unit.NATS
-    assert made.these is not None
-    assert made.these.unit is Unit.NATS
 
 
 def test_what_does_not_fit_together_is_not_compared():
-    rng = np.random.default_rng(0)
     a, b = Outcomes(np.ones(100, bool), "x"), Outcomes(np.ones(100, bool), "y")
-    of = {"unit": Unit.NATS, "of": stats.MODELS}
+    of = {"unit": Unit.NATS, "unit_name": stats.MODELS}
     for compared, why in (
-        (lambda: stats.compare([a], [b]), "different examples"),
-        (lambda: stats.compare([a], [a, a]), "same seeds"),
-        (lambda: stats.compare_groups([[a], [a]], [[b], [b]], of="studies"), "different examples"),
-        (
-            lambda: stats.compare_groups([[a, a], [a]], [[a], [a]], of="studies"),
-            "the same two or more studies",
-        ),
-        (
-            lambda: stats.pooled([stats.compare(*methods(rng, seeds, 200)) for seeds in (3, 5)]),
-            "the same units and examples",
-        ),
+        (lambda: stats.compare([[a]], [[b]]), "different examples"),
+        (lambda: stats.compare([[a]], [[a], [a]]), "need the same models on both sides"),
+        (lambda: stats.compare([[a], [a]], [[b], [b]]), "different examples"),
+        (lambda: stats.compare([[a, a], [a]], [[a], [a]], unit_name="studies"), "the same studies"),
+        (lambda: stats.compare([], []), "need the same models"),
         (lambda: stats.compare_values([[1.0, 2.0]], [[1.0]], **of), "the same units and examples"),
     ):
         with pytest.raises(ValueError, match=why):
             compared()
+
+
+def test_two_comparisons_differ_by_welchs_t():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0.05, 0.01, 5), rng.normal(0.02, 0.03, 10)
+    sides = [stats.mean(list(x), unit=Unit.POINTS, unit_name="models") for x in (a, b)]
+    made, expected = stats.difference(*sides), ttest_ind(a, b, equal_var=False)
+    assert 2 * min(made.tails(0.0)) == pytest.approx(expected.pvalue)
+    assert tuple(made.interval) == pytest.approx(tuple(expected.confidence_interval()))
+    exact = stats.difference(sides[0], stats.compare([[some(80)[0]]], [[some(70)[0]]]))
+    assert sides[0].freedom < exact.freedom < np.inf

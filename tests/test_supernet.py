@@ -8,7 +8,7 @@ from experiments.lab2_samplers import study
 from madl.errors import MadlError
 from madl.logbook.experiment import Context
 from madl.logbook.records import Store
-from madl.logbook.stats import Outcomes
+from madl.logbook.values import Outcomes
 from madl.training import baseline, search, supernet
 from madl.training.supernet import Supernet
 from tests.conftest import fine_tuned, supernet_of
@@ -42,14 +42,14 @@ def test_the_space_of_the_default_model_holds_sizes_that_exist():
 
 def test_every_parameter_changes_the_model_and_an_idle_one_is_refused(net, monkeypatch):
     choices = supernet.space(net.shape)
-    seen = study.of_space(net, choices)
+    seen = study.audit_space(net, choices)
     assert [row["name"] for row in seen] == list(choices)
     assert all(row["changes"] == ["parameters", "output"] for row in seen)
     build = Supernet.build
     always = {"key": supernet.LINEAR}
     monkeypatch.setattr(Supernet, "build", lambda net, point: build(net, {**point, **always}))
     with pytest.raises(MadlError, match="search parameter key changes nothing"):
-        study.of_space(net, supernet.space(net.shape))
+        study.audit_space(net, supernet.space(net.shape))
 
 
 def test_the_largest_point_is_the_whole_model_and_two_names_of_the_coursework_are_idle(net):
@@ -57,7 +57,7 @@ def test_the_largest_point_is_the_whole_model_and_two_names_of_the_coursework_ar
     whole = net.whole.eval()
     batch = baseline.load_splits(net.params).validation.batch(range(4))
     assert torch.allclose(model.eval()(**batch).logits, whole(**batch).logits, atol=1e-5)
-    idle = [one["name"] for one in study.of_course_config(net) if not one["changes"]]
+    idle = [one["name"] for one in study.audit_course_config(net) if not one["changes"]]
     assert idle == ["num_layers", "num_heads"]
 
 
@@ -72,7 +72,7 @@ def test_a_trial_is_made_once_and_gives_the_same_again(net, tmp_path, monkeypatc
 
 def test_another_training_is_another_trial(net, monkeypatch):
     keys: list[dict] = []
-    monkeypatch.setattr(supernet, "remembered", lambda ctx, what, evaluate: keys.append(what))
+    monkeypatch.setattr(supernet, "memoized", lambda ctx, what, evaluate: keys.append(what))
     recipe = {"trial_batch_size": 4, "trial_learning_rate": 1e-3}
     for name, value in {"seed": 1, "trial_draw": 2, "trial_examples": 8, **recipe}.items():
         Supernet({**net.params, name: value}, net.ctx).trial(POINT)

@@ -1,6 +1,7 @@
 """Charts become HTML: always the same bytes, ids of their own, real text, a title a point."""
 
 import re
+from dataclasses import replace
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -21,7 +22,8 @@ from madl.logbook.charts import (
     points,
     span,
 )
-from madl.logbook.stats import Estimate, Interval, Unit
+from madl.logbook.stats import mean
+from madl.logbook.values import Estimate, Interval, Unit
 from madl.site import svg
 from madl.site.plotting.layout import tick
 from madl.site.plotting.palette import KNOWN, MARKERS, looks
@@ -251,3 +253,22 @@ def test_a_figure_is_drawn_again_only_if_something_about_it_changed(tmp_path, mo
     assert len({first, *different, *map(made, levels)}) == len(list(tmp_path.iterdir())) == 6
     monkeypatch.setattr(svg.layout, "plot", None)
     assert made() == first
+
+
+def test_an_effect_has_a_small_dot_for_each_of_its_units():
+    effect = mean([0.01, 0.02, 0.04], unit=Unit.POINTS, unit_name="models").estimate()
+    drawings = [
+        svg.figure(
+            Chart(
+                [{"pair": "A over B", "effect": cell}],
+                x=linear("effect", "points"),
+                y=category("pair"),
+                marks=[intervals("effect")],
+            ),
+            id="f",
+            caption="It is.",
+        )
+        for cell in (effect, replace(effect, each=()))
+    ]
+    shapes = [drawing.count("<use ") for drawing in drawings]
+    assert shapes[0] - shapes[1] == 2 * 3  # in the wide and in the narrow drawing

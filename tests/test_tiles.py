@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.lab4_tiles import page, study
-from experiments.lab4_tiles.study import DRAWN, FEWER, LAB, SLOTS, TILE, TRANSPOSED
+from experiments.lab4_tiles.design import FEWER, LAB, MAPPINGS, SLOTS, TILE, TRANSPOSED
 from madl.errors import MadlError
 from tests.synthetic import DATA
 
@@ -39,9 +39,9 @@ def test_sectors_and_passes_of_known_accesses(addresses, size, sectors, passes):
 def test_cute_maps_as_the_layouts_read():
     if why := page.unavailable({}):
         pytest.skip(why)
-    assert page.run({"group": 32, "elements": 65536}, None) == RECORDS[32]  # type: ignore[arg-type]
-    made = study.mapped(32, 2048, (0, 0))
-    first = {name: [v[5] for v in made[name]["values"] if v[1] == 0][:32] for name in DRAWN}
+    assert study.run({"group": 32, "elements": 65536}, None) == RECORDS[32]  # type: ignore[arg-type]
+    made = study.block_mappings(32, 2048, (0, 0))
+    first = {name: [v[5] for v in made[name]["values"] if v[1] == 0][:32] for name in MAPPINGS}
     assert first[LAB] == list(range(32))
     assert first[TRANSPOSED] == list(range(0, 1024, 32))
     assert first[TILE] == list(range(0, 256, 8))

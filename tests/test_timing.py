@@ -5,6 +5,7 @@ Nothing here asserts how fast anything is.
 
 import json
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -77,7 +78,7 @@ def test_the_naive_timing_is_flagged_the_right_one_is_not_and_compilations_are_c
     x, model = torch.randn(256, 64), Norm().train()
     compiled = torch.compile(model, backend="aot_eager")
     wrong = timing.naive(lambda: compiled(x), device="cpu", calls=5)
-    wrong = timing.with_subject(wrong, timing.observe(lambda: compiled(x), [x], module=model))
+    wrong = replace(wrong, subject=timing.observe(lambda: compiled(x), [x], module=model))
     found = lint.mistakes(json.loads(json.dumps(wrong.to_json())))
     assert {
         *("steady clock", "warm-up excluded", "compile time apart", "evaluation mode"),

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from madl.logbook import stats
-from madl.logbook.values import Estimate, Interval, Outcomes, Unit
+from madl.logbook.values import Estimate, Interval, Outcomes, Unit, number, wilson
 
 
 @settings(max_examples=50)
@@ -58,11 +57,11 @@ def test_an_estimate_is_printed_and_chooses_nothing():
     ],
 )
 def test_numbers_have_three_significant_digits_and_counts_are_counts(value, shown):
-    assert stats.number(value) == shown
+    assert number(value) == shown
 
 
 @given(st.integers(0, 50), st.integers(1, 50))
 def test_the_interval_of_an_accuracy_is_wilsons(successes, more):
     n = successes + more
     expected = binomtest(successes, n).proportion_ci(method="wilson")
-    assert tuple(stats.wilson(successes / n, n)) == pytest.approx(tuple(expected), abs=1e-12)
+    assert tuple(wilson(successes / n, n)) == pytest.approx(tuple(expected), abs=1e-12)

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from experiments.lab1_quantization import page, study
+from experiments.lab1_quantization import design, study
 from madl.formats.fixed import FixedPoint
 from madl.logbook.records import read_published
 from madl.training import baseline
@@ -12,19 +12,14 @@ from tests.synthetic import DATA, preferred_rate
 TUNED = DATA / "lab1_quantization_tuning.jsonl"
 
 
-def test_a_search_ends_where_every_neighbour_is_worse_and_rows_take_their_own_step():
-    tried = {}
-
-    def loss(pair):
-        return tried.setdefault(pair, (pair[0] - 7) ** 2 + (pair[1] - 3) ** 2)
-
-    assert study.descend((4, 1), study.around, loss) == (7, 3)
-    assert set(study.around((7, 3))) <= tried.keys()
+def test_rows_take_their_own_step():
     torch.manual_seed(0)
     weight = torch.randn(6, 40) * torch.tensor([0.02, 0.05, 0.1, 0.2, 0.4, 0.8])[:, None]
     made = {per: study.OwnStep(width=4, per=per).quantize(weight) for per in ("row", "layer")}
     errors = {per: (q - weight).square().sum(-1) for per, q in made.items()}
-    every = [FixedPoint(width=4, frac_width=frac).quantize(weight) for frac in study.CANDIDATES]
+    every = [
+        FixedPoint(width=4, frac_width=frac).quantize(weight) for frac in design.STEP_FRACTIONS
+    ]
     each = torch.stack([(q - weight).square().sum(-1) for q in every])  # (candidates, rows)
     torch.testing.assert_close(errors["row"], each.amin(0))
     torch.testing.assert_close(errors["layer"].sum(), each.sum(-1).amin())
@@ -56,13 +51,13 @@ def tuned(method, **where):
 def test_passes_points_and_rates_are_chosen_on_the_tuning_seed():
     fewest = min(tuned("fp32"), key=lambda r: r.values["validation_loss"])
     assert fewest.case.params["epochs"] == baseline.PASSES
-    for width, chosen in page.CHOSEN.items():
+    for width, chosen in design.FRACTIONS.items():
         (sweep,) = tuned("sweep", operands="both", width=width)
         assert (sweep.values["weights"], sweep.values["inputs"]) == chosen
-        assert page.SHARED.get(width, sweep.values["shared"]) == sweep.values["shared"]
-    for operands, chosen in page.ALONE.items():
+        assert design.SHARED_FRACTIONS.get(width, sweep.values["shared"]) == sweep.values["shared"]
+    for operands, chosen in design.LONE_FRACTIONS.items():
         (sweep,) = tuned("sweep", operands=operands)
         assert sweep.values[operands] == chosen
-    for width, rate in page.RATES.items():
+    for width, rate in design.RATES.items():
         found = tuned("control") if width is None else tuned("qat", width=width)
-        assert rate == preferred_rate(found, "tune_learning_rate", page.COLLAPSED)
+        assert rate == preferred_rate(found, "tune_learning_rate", design.COLLAPSED_NATS)

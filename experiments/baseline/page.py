@@ -1,26 +1,26 @@
 """The starting point of every lab: the pretrained model, fine-tuned on the default data.
 
-How many passes over its sentences it takes is chosen on the tuning seed, by validation loss, and
-stands as `baseline.PASSES` where every page finds it.
+The number of passes over the training sentences is chosen on the tuning seed, by validation loss;
+other pages read it as `baseline.PASSES`.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
+from experiments.baseline import design
 from madl.logbook.charts import Chart, category, intervals, level, percent
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
+from madl.logbook.numbers import ExactValue, exact
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import per_cent
+from madl.logbook.values import per_cent
 from madl.training import baseline
 
 page = Experiment(title="The starting point: model, data, FP32 accuracy")
 
-TRIED = (3, 1, 2)  # passes, the longest first
-
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
-    for passes in plan.profile.choose(smoke=(1,), quick=TRIED):
+    for passes in plan.profile.choose(smoke=(1,), quick=design.PASSES_TRIED):
         yield {"method": "fp32", **baseline.drawn_params(plan, TUNING_SEED, passes)}
 
 
@@ -30,13 +30,12 @@ def cases(plan: Plan) -> Iterable[Params]:
         yield {"method": "fp32", **baseline.drawn_params(plan, seed)}
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return params["seed"] == CONFIRMING_SEEDS[0]
+page.quick(lambda params: params["seed"] == CONFIRMING_SEEDS[0])
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
+    """Fine-tune a model and judge it: on the tuning seed on validation alone, else on test, too."""
     from madl.compression.size import num_parameters
     from madl.training import examination
 
@@ -57,61 +56,58 @@ def run(params: Params, ctx: Context) -> Values:
     }
 
 
-def first(r: Records, name: str) -> Counted:
-    """What the first model's case counted."""
-    one = baseline.fp32(r).first
-    return counted(round(one.value(name)), of=one.records)
+def count(r: Records, name: str) -> ExactValue:
+    """The value of that name in the record of the first seed, as a whole number."""
+    model = baseline.fp32(r).first
+    return exact(round(model.value(name)), model.records)
 
 
 page.numbers(
     fp32=baseline.fp32,
-    guessing=lambda r: counted(
-        round(100 * baseline.larger_class(r)), "%", of=baseline.fp32(r).records
-    ),
-    parameters=lambda r: first(r, "num_parameters"),
-    tested=lambda r: first(r, "num_test"),
-    tokens=lambda r: first(r, "mean_tokens"),
-    passes=lambda r: counted(baseline.fp32(r).param("epochs"), of=baseline.fp32(r).records),
+    guessing=baseline.guessing,
+    parameters=partial(count, name="num_parameters"),
+    tested=partial(count, name="num_test"),
+    tokens=partial(count, name="mean_tokens"),
+    passes=lambda r: exact(baseline.fp32(r).param("epochs"), baseline.fp32(r).records),
 )
 
 
 @page.chart
 def accuracy(r: Records) -> Chart:
-    models = baseline.fp32(r).models
-    rows = [{"model": f"seed {one.param('seed')}", "FP32": one} for one in models]
+    rows = [{"model": f"seed {a.param('seed')}", "FP32": a} for a in baseline.fp32(r).models]
     marks = [level(baseline.larger_class(r), "guessing"), intervals("FP32")]
     return Chart(rows, x=percent("test accuracy", column="FP32"), y=category("model"), marks=marks)
 
 
 @page.table
 def passes_tried(r: Records) -> Sequence[Row]:
-    """Of the tuning seed."""
-    tried = {int(record.case.params["epochs"] or 0): record.values for record in r.tuning}
-    return [
+    """Validation loss and accuracy on the tuning seed, a row for each number of passes."""
+    rows: list[Row] = [
         {
-            "passes": passes,
-            "validation loss": f"{tried[passes]['validation_loss']:.3f}",
-            "validation accuracy": per_cent(tried[passes]["validation_accuracy"]),
+            "passes": record.case.params["epochs"],
+            "validation loss": f"{record.values['validation_loss']:.3f}",
+            "validation accuracy": per_cent(record.values["validation_accuracy"]),
         }
-        for passes in sorted(tried)
+        for record in r.tuning
     ]
+    return sorted(rows, key=lambda row: row["passes"])
 
 
 @page.table
 def changes(r: Records) -> Sequence[Row]:
-    """The changes of other people's data before they were dealt."""
-    made = baseline.fp32(r).first.records[0].values.get("changes")
-    return [{"what was changed": change} for change in made or ["nothing"]]
+    """The changes made to a user's own data on the way to the model, a row each."""
+    changes = baseline.fp32(r).first.records[0].values.get("changes")
+    return [{"what was changed": change} for change in changes or ["nothing"]]
 
 
 @page.table
 def splits(r: Records) -> Sequence[Row]:
-    used = {
+    uses = {
         "train": "fine-tuning",
         "validation": "choosing passes, rates, formats, trials",
         "test": "reported accuracy only",
     }
     return [
-        {"split": name, "sentences": f"{first(r, f'num_{name}').value:,}", "used for": use}
-        for name, use in used.items()
+        {"split": name, "sentences": f"{count(r, f'num_{name}').value:,}", "used for": use}
+        for name, use in uses.items()
     ]

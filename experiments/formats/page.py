@@ -1,131 +1,106 @@
-"""Every number format: what it loses of real weights and inputs, and how the model then does.
+"""Every number format: its error on real weights and inputs, and the accuracy of the model in it.
 
-One case takes all presets at once. A format whose values lie where a fraction width or a bias puts
-them is measured *placed*, too: for weights and for inputs where it keeps other data of the same
-kind best. The digest of the formats' sources is a parameter, so a changed one is measured again.
-Accuracies are those of question 3.2. Units: signal to error in decibels.
+One case measures all presets. A format with a fraction width or an exponent bias is measured twice:
+as its preset has it, and *placed*: with the width or bias, one for weights and one for inputs, that
+keeps other data of the same kind best. Accuracies are those of question 3.2.
+
+Units: signal to error in decibels.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any
 
+from experiments.formats.design import QUANTILES
 from experiments.lab3_formats.records import untrained
+from madl.formats.presets import PRESETS
 from madl.logbook import benchmarks
 from madl.logbook.charts import Chart, linear, points
-from madl.logbook.experiment import TUNING_SEED, Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Pending, Records, Row, Values
-from madl.logbook.stats import number, superscript
+from madl.logbook.experiment import TUNING_SEED, Experiment, Plan
+from madl.logbook.numbers import NumberFn, computed
+from madl.logbook.records import Params, Pending, Record, Records, Row
+from madl.logbook.values import number, superscript
 from madl.training import baseline
-from madl.training.families import NAMES, group_of, name_of
 
 page = Experiment(title="Number formats", needs=("lab3_formats",))
 
 STEM = "formats"
-ROOT = Path(__file__).parents[2]
-DRAWN_BITS = 9  # below
+DRAWN_BITS = 9  # of a value, below
 LABELLED = ("mxint8", "mxfp4-e2m1", "log(8)", "minifloat(6,3)", "fixed(8,4)")
-SOURCES = {
-    "Binary": "arXiv:1602.02830",
-    "ResidualSign": "arXiv:1711.01243; one level, arXiv:1603.05279",
-    "Ternary": "arXiv:1605.04711",
-    "FixedPoint": "two's complement",
-    "ScaledInteger": "`torch.fake_quantize_per_tensor_affine`",  # of a row: per channel
-    "Logarithmic": "arXiv:1603.01025",
-    "Minifloat": "IEEE 754; OCP FP8 1.0",
-    "DenormalMinifloat": "Minifloat without an implicit one",
-    "BlockFloat": "MSFP, NeurIPS 2020",
-    "BlockMinifloat": "Fox et al., ICLR 2021",
-    "BlockLog": "Logarithmic under a shared bias",
-    "MXInt": "OCP MX 1.0",
-    "MXFloat": "OCP MX 1.0",
-}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    digest = hashlib.sha256()  # of every byte, comments too: a changed one is another case
-    for path in sorted((ROOT / "madl" / "formats").glob("*.py")):
-        digest.update(path.read_bytes())
-    yield {**baseline.drawn_params(plan, TUNING_SEED), "formats": digest.hexdigest()[:12]}
+    yield baseline.drawn_params(plan, TUNING_SEED)
 
 
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.formats import study
-
-    return study.run(params, ctx)
+def record_of(r: Records) -> Record:
+    """The record of the page's only case."""
+    return r.of_experiment(STEM).single()
 
 
-# ---- numbers ------------------------------------------------------------------------------------
+def facts_of(r: Records) -> dict[str, dict[str, Any]]:
+    """Preset → its facts and errors, as `study.measure_format` recorded them."""
+    return record_of(r).values["formats"]
 
 
-def values(r: Records) -> Values:
-    return r.of(STEM).one().values
+def signal_to_error(name: str, part: str = "weights", *, placed: bool = False) -> NumberFn:
+    """A function that reads a format's signal to error in dB, on weights or on inputs."""
+
+    def read(record: Record) -> float:
+        facts = record.values["formats"][name]
+        return round((facts["placed"] if placed else facts)[f"{part}_db"], 1)
+
+    return computed(record_of, read, "dB")
 
 
-def db(r: Records, name: str, *, placed: bool = False, of: str = "weights") -> Counted:
-    """Signal to error of the weights, or of the inputs."""
-    found = values(r)["formats"][name]
-    found = found["placed"] if placed else found
-    return counted(round(found[f"{of}_db"], 1), "dB", of=r.of(STEM))
-
-
-def magnitude(r: Records, part: str, at: int) -> Counted:
-    """A quantile of a part's magnitudes: 0 is the 5th percentile, 2 the 95th."""
-    return counted(float(f"{values(r)['magnitudes'][part][at]:.2g}"), of=r.of(STEM))
-
-
-def how_many(r: Records, what: str) -> Counted:
-    return counted(values(r)[what], of=r.of(STEM))
+def magnitude(part: str, quantile: float) -> NumberFn:
+    """A function that reads a quantile of the magnitudes of weights or of inputs, to two digits."""
+    index = QUANTILES.index(quantile)
+    return computed(
+        record_of, lambda record: float(f"{record.values['magnitudes'][part][index]:.2g}")
+    )
 
 
 page.numbers(
-    mxint8=partial(db, name="mxint8"),
-    mxfp4=partial(db, name="mxfp4-e2m1"),
-    fixed_4=partial(db, name="fixed(4,2)"),
-    fixed_4_placed=partial(db, name="fixed(4,2)", placed=True),
-    fixed_4_inputs=partial(db, name="fixed(4,2)", of="inputs"),
-    log_8=partial(db, name="log(8)"),
-    block_log_8=partial(db, name="block-log(8,8,block=16)"),
-    fp8=partial(db, name="minifloat(8,4)"),
-    fp8_placed=partial(db, name="minifloat(8,4)", placed=True),
-    small_weights=partial(magnitude, part="weights", at=0),
-    large_weights=partial(magnitude, part="weights", at=2),
-    small_inputs=partial(magnitude, part="inputs", at=0),
-    large_inputs=partial(magnitude, part="inputs", at=2),
-    num_weights=partial(how_many, what="num_weights"),
-    num_inputs=partial(how_many, what="num_inputs"),
+    mxint8=signal_to_error("mxint8"),
+    mxfp4=signal_to_error("mxfp4-e2m1"),
+    fixed_4=signal_to_error("fixed(4,2)"),
+    fixed_4_placed=signal_to_error("fixed(4,2)", placed=True),
+    fixed_4_inputs=signal_to_error("fixed(4,2)", "inputs"),
+    log_8=signal_to_error("log(8)"),
+    block_log_8=signal_to_error("block-log(8,8,block=16)"),
+    fp8=signal_to_error("minifloat(8,4)"),
+    fp8_placed=signal_to_error("minifloat(8,4)", placed=True),
+    small_weights=magnitude("weights", 0.05),
+    large_weights=magnitude("weights", 0.95),
+    small_inputs=magnitude("inputs", 0.05),
+    large_inputs=magnitude("inputs", 0.95),
+    num_weights=computed(record_of, lambda record: record.values["num_weights"]),
+    num_inputs=computed(record_of, lambda record: record.values["num_inputs"]),
 )
 
 
-# ---- chart and tables ---------------------------------------------------------------------------
-
-
-def every_format(r: Records) -> list[tuple[str, Mapping[str, Any]]]:
-    """Every format, placed where it can be, those that keep the weights best first."""
-    every = {name: f | f.get("placed", {}) for name, f in values(r)["formats"].items()}
-    return sorted(every.items(), key=lambda item: -item[1]["weights_db"])
+def placed_facts(r: Records) -> list[tuple[str, Mapping[str, Any]]]:
+    """List of (preset, facts), with errors as placed where it can be; least weight error first."""
+    placed = {name: facts | facts.get("placed", {}) for name, facts in facts_of(r).items()}
+    return sorted(placed.items(), key=lambda item: -item[1]["weights_db"])
 
 
 @page.chart
 def error(r: Records) -> Chart:
-    """Of weights, the narrower formats."""
-    found = dict(every_format(r))
+    """Signal to error of the weights against bits, in formats of fewer than `DRAWN_BITS`."""
+    facts = dict(placed_facts(r))
     rows: list[Row] = [
         {
-            "format": name_of(name),
-            "formats": group_of(name),
-            "bits": found[name]["bits"],
-            "signal to error": found[name]["weights_db"],
-            "named": name_of(name) if name in LABELLED else None,
+            "format": PRESETS[name].title,
+            "formats": PRESETS[name].family.group,
+            "bits": facts[name]["bits"],
+            "signal to error": facts[name]["weights_db"],
+            "named": PRESETS[name].title if name in LABELLED else None,
         }
-        for name in NAMES
-        if found[name]["bits"] < DRAWN_BITS
+        for name in PRESETS
+        if facts[name]["bits"] < DRAWN_BITS
     ]
     return Chart(
         rows,
@@ -139,42 +114,42 @@ def error(r: Records) -> Chart:
 def formats(r: Records) -> Sequence[Row]:
     return [
         {
-            "format": name_of(name),
-            "bits": f"{f['bits']:g}",
+            "format": PRESETS[name].title,
+            "bits": f"{facts['bits']:g}",
             "accuracy": f"{untrained(r, name)}",
-            "weights (dB)": f"{f['weights_db']:.1f}".replace("-", "−"),
-            "inputs (dB)": f"{f['inputs_db']:.1f}".replace("-", "−"),
+            "weights (dB)": f"{facts['weights_db']:.1f}".replace("-", "−"),
+            "inputs (dB)": f"{facts['inputs_db']:.1f}".replace("-", "−"),
         }
-        for name, f in every_format(r)
+        for name, facts in placed_facts(r)
     ]
 
 
 @page.table
 def definitions(r: Records) -> Sequence[Row]:
-    """What each is in code, and where it comes from."""
-    found = values(r)["formats"]
+    """The name of each format in code, its constants and its source."""
+    facts = facts_of(r)
     return [
         {
-            "format": name_of(name),
+            "format": PRESETS[name].title,
             "in code": f"`{name}`",
-            "constants": found[name]["constants"],
-            "positive values": range_of(found[name]),
-            "placed at": found[name].get("placed", {}).get("at", ""),
-            "source": source_of(found[name]),
+            "constants": facts[name]["constants"],
+            "positive values": range_text(facts[name]),
+            "placed at": facts[name].get("placed", {}).get("at", ""),
+            "source": PRESETS[name].source,
         }
-        for name in NAMES
+        for name in PRESETS
     ]
 
 
-def range_of(f: Mapping[str, Any]) -> str:
-    """As it comes."""
-    if f["range"] is None:
+def range_text(facts: Mapping[str, Any]) -> str:
+    """The range of a preset's positive values in words; "scaled" where it has no fixed one."""
+    if facts["range"] is None:
         return "scaled"
-    return f"{brief(f['smallest'])} to {brief(f['range'][1])}"
+    return f"{brief(facts['smallest'])} to {brief(facts['range'][1])}"
 
 
 def brief(value: float) -> str:
-    """All digits where they are few; else three, with a power of two."""
+    """A value as text: all its digits from 0.001 to 100,000; else three, times a power of two."""
     if 1e-3 <= value < 1e5:
         return f"{value:,.8g}"
     mantissa, exponent = math.frexp(value)
@@ -182,16 +157,9 @@ def brief(value: float) -> str:
     return power if mantissa == 0.5 else f"{number(2 * mantissa)} · {power}"
 
 
-def source_of(f: Mapping[str, Any]) -> str:
-    source = SOURCES.get(f["kind"], "not stated")
-    if f["kind"] == "MXInt" and "width 8" not in f["constants"]:
-        return "MXINT8's rule, narrower"  # OCP's only integer is MXINT8
-    return source.replace("tensor", "channel") if "per row" in f["constants"] else source
-
-
-def called(name: str) -> str:
-    """A format's name; of another variant of the benchmark, its own."""
-    return name_of(name) if name in NAMES else f"`{name}`"
+def variant_name(name: str) -> str:
+    """The title of a variant of the benchmark: the preset's, or else the variant's name as code."""
+    return PRESETS[name].title if name in PRESETS else f"`{name}`"
 
 
 COLUMNS = {  # of the benchmark, by what its work's title holds
@@ -205,26 +173,26 @@ PLAIN, PEER = "plain torch (no compiler)", "peer of "
 
 @page.table
 def times(r: Records) -> Sequence[Row]:
-    """Of the last published run of `benchmarks/formats.py`: copies of a tensor, steps of FP32."""
-    made: dict[str, dict[str, str]] = {}
-    for title, arms in benchmarks.arms("formats").items():
+    """Times in the published run of `benchmarks/formats.py`, over that of a copy or of FP32."""
+    rows: dict[str, dict[str, str]] = {}
+    for work, arms in benchmarks.arms("formats").items():
         base = arms.get("copy") or arms.get("float32")
-        column = next((name for held, name in COLUMNS.items() if held in title), None)
+        column = next((name for part, name in COLUMNS.items() if part in work), None)
         for variant, a in arms.items():
             is_peer = variant.startswith(PEER)
-            name, _, how = (variant, "", "") if is_peer else variant.partition(", ")
-            if column is None or base is None or a is base or how not in ("", PLAIN):
+            name, _, path = (variant, "", "") if is_peer else variant.partition(", ")
+            if column is None or base is None or a is base or path not in ("", PLAIN):
                 continue
-            shown = called(name) if not is_peer else name.partition(": ")[2]
-            cells = made.setdefault(shown, {"variant": shown})
-            cells[f"{column}, plain torch" if how else column] = f"{a / base:i}"
-    if not made:
+            title = variant_name(name) if not is_peer else name.partition(": ")[2]
+            cells = rows.setdefault(title, {"variant": title})
+            cells[f"{column}, plain torch" if path else column] = f"{a / base:i}"
+    if not rows:
         raise Pending("a published run of the benchmark formats with its samples")
-    columns = {column: "–" for cells in made.values() for column in cells}
-    return [{**columns, **cells} for cells in made.values()]
+    columns = {column: "–" for cells in rows.values() for column in cells}
+    return [{**columns, **cells} for cells in rows.values()]
 
 
 @page.table
 def benchmark_run(r: Records) -> Sequence[Row]:
-    """Where and when."""
+    """The machine, the peer libraries and the date of the published run of the benchmark."""
     return benchmarks.run_table("formats")

@@ -1,44 +1,46 @@
-"""What the page of formats measures: facts of every format, and what it loses of real values."""
+"""Facts of every number format, and its errors on real weights and inputs."""
 
 from dataclasses import fields
 from typing import Any
 
 import torch
 
-from madl.formats import presets
+from experiments.formats.design import PLACED_BITS, QUANTILES
 from madl.formats.base import NumberFormat
+from madl.formats.presets import FORMATS
 from madl.logbook.experiment import Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline, format_errors
 from madl.training.format_errors import PARTS, Tensors, best_shifted, sampled, sqnr_db
 
-PLACED_BITS = 8  # up to which a format's place is chosen
-QUANTILES = (0.05, 0.5, 0.95)
-
 
 def run(params: Params, ctx: Context) -> Values:
-    """Every preset, and where the values lie that it is measured on."""
+    """Measure every preset, and quantiles of the weights and inputs that it is measured on."""
     model = baseline.fine_tuned(params, ctx)
     data = format_errors.tensors(model, baseline.load_splits(params))
     return {
-        "formats": {name: measured(preset, data) for name, preset in presets().items()},
-        "magnitudes": magnitudes(data),
+        "formats": {name: measure_format(preset, data) for name, preset in FORMATS.items()},
+        "magnitudes": magnitude_quantiles(data),
         **{f"num_{part}": sum(x.numel() for x in data[part]) for part in PARTS},
     }
 
 
-def measured(preset: NumberFormat, data: Tensors) -> dict[str, Any]:
-    """Facts, and signal to error: as it comes, and at the places that keep other data best."""
-    found = described(preset) | losses(dict.fromkeys(PARTS, preset), data)
+def measure_format(preset: NumberFormat, data: Tensors) -> dict[str, Any]:
+    """A format's facts, and its signal to error on weights and inputs.
+
+    A narrow format that can be placed is measured again (`placed`), with the fraction width or
+    exponent bias that keeps other data of the same kind best.
+    """
+    facts = format_facts(preset) | signal_to_error(dict.fromkeys(PARTS, preset), data)
     placed = best_shifted(preset, data) if preset.bits <= PLACED_BITS else {}
     if placed:
-        at = ", ".join(f"{part} {place(one)}" for part, one in placed.items())
-        found["placed"] = {"at": at, **losses(placed, data)}
-    return found
+        places = ", ".join(f"{part} {place_text(shifted)}" for part, shifted in placed.items())
+        facts["placed"] = {"at": places, **signal_to_error(placed, data)}
+    return facts
 
 
-def described(number_format: Any) -> dict[str, Any]:
-    """Facts of the format itself, from its constants."""
+def format_facts(number_format: Any) -> dict[str, Any]:
+    """A format's kind, bits, constants in words, range and smallest positive value."""
     values = number_format.values()
     constants = {field.name: getattr(number_format, field.name) for field in fields(number_format)}
     return {
@@ -54,22 +56,20 @@ def described(number_format: Any) -> dict[str, Any]:
     }
 
 
-def losses(formats: dict[str, NumberFormat], data: Tensors) -> dict[str, float]:
-    """Signal to error of weights and inputs."""
-    return {f"{part}_db": sqnr_db(one, data[part]) for part, one in formats.items()}
+def signal_to_error(formats: dict[str, NumberFormat], data: Tensors) -> dict[str, float]:
+    """Signal to error in dB of weights and inputs in their formats: `weights_db`, `inputs_db`."""
+    return {f"{part}_db": sqnr_db(formats[part], data[part]) for part in formats}
 
 
-def magnitudes(data: Tensors) -> dict[str, list[float]]:
-    """Where the values of a part lie: quantiles of their magnitudes, each layer's mean."""
-    at = torch.tensor(QUANTILES)
+def magnitude_quantiles(data: Tensors) -> dict[str, list[float]]:
+    """Part → `QUANTILES` of the magnitudes of weights or of inputs, means over the layers."""
+    shares = torch.tensor(QUANTILES)
     return {
-        part: torch.stack([sampled(x).abs().quantile(at) for x in data[part]]).mean(0).tolist()
+        part: torch.stack([sampled(x).abs().quantile(shares) for x in data[part]]).mean(0).tolist()
         for part in PARTS
     }
 
 
-def place(number_format: Any) -> str:
-    """Where a format with a place has it."""
-    if hasattr(number_format, "frac_width"):
-        return f"frac width {number_format.frac_width}"
-    return f"bias {number_format.effective_bias}"
+def place_text(number_format: NumberFormat) -> str:
+    """A format's fraction width or exponent bias in words: "frac width 4"."""
+    return f"{number_format.place_field.replace('_', ' ')} {number_format.place}"

@@ -7,19 +7,17 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from experiments.lab0_graph import design
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Box, Panel, column
-from madl.logbook.experiment import EXPORT, Context, Experiment, Plan
+from madl.logbook.experiment import EXPORT, Experiment, Plan
 from madl.logbook.numbers import value
 from madl.logbook.records import Params, Records, Row, Values
 from madl.training import baseline
 
 page = Experiment(title="Capture, analyse and transform a graph", requires=(EXPORT,))
 
-EXAMPLE_ROWS = 4  # sentences that the model is captured on
-
-# What each kind of node stands for, in FX's own terms.
-KINDS = {
+KINDS = {  # of nodes in FX, with what they stand for
     "placeholder": "an input of the forward function",
     "get_attr": "a parameter or buffer, read from the module by its path",
     "call_function": "a call of a free function; here, of an operator of ATen, torch's own library",
@@ -31,34 +29,12 @@ KINDS = {
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    start = baseline.drawn_params(plan, plan.seeds[0])
-    trained = ("epochs", "learning_rate", "batch_size")  # which changes no node, and no equality
-    untrained = {name: value for name, value in start.items() if name not in trained}
-    probe = plan.profile.choose(smoke=32, quick=64)
+    untrained = baseline.untrained_params(plan, plan.seeds[0])  # no training changes the graph
+    probe = plan.profile.choose(smoke=32, quick=design.PROBE_SENTENCES)
     yield {"method": "graph", **untrained, "probe_sentences": probe}
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return True
-
-
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab0_graph.study import study
-    from madl.training import models
-
-    model = models.load_pretrained(str(params["model"]), seed=int(params["seed"] or 0))
-    test = baseline.load_splits(params).test
-    probe = test.first(int(params["probe_sentences"] or 0))
-    return study(model, test.batch(range(EXAMPLE_ROWS)), probe)
-
-
-def _values(r: Records) -> Values:
-    return r.one().values
-
-
-# ---- numbers ------------------------------------------------------------------------------------
+page.quick(lambda params: True)
 
 
 page.numbers(
@@ -75,63 +51,59 @@ page.numbers(
 
 # ---- the graph, drawn ---------------------------------------------------------------------------
 
-LOOKS = {"node": "dropout", "inside": "hidden"}  # what drops values is drawn apart
-
-
-def _short(operator: str) -> str:
-    return operator.replace("scaled_dot_product_", "sdp_")
+LOOKS = {"node": "dropout", "inside": "hidden"}  # of a node that drops values, by how it does
+Run = Sequence[Row]  # consecutive nodes of one module
 
 
 def graph_rows(nodes: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """One row a node but for the weights; parts are runs of nodes of one module."""
-    weights = {n["name"]: n["target"] for n in nodes if n["kind"] == "get_attr"}
-    drawn = [n for n in nodes if n["kind"] != "get_attr"]
+    """A row for each node but weights, which are named in the rows of the nodes that read them."""
+    weights = {n["name"]: n["target"].rpartition(".")[2] for n in nodes if n["kind"] == "get_attr"}
+    others = [n for n in nodes if n["kind"] != "get_attr"]
     rows: list[Row] = []
-    for place, (group, run) in enumerate(groupby(drawn, key=lambda n: n["group"])):
+    for place, (group, run) in enumerate(groupby(others, key=lambda n: n["group"])):
         part = group or ("loss and output" if place else "inputs and their sizes")
         for node in run:
-            read = [weights[i].rpartition(".")[2] for i in node["inputs"] if i in weights]
-            kept = {k: node[k] for k in ("name", "kind", "operator", "module", "shape", "drops")}
+            fields = {k: node[k] for k in ("name", "kind", "operator", "module", "shape", "drops")}
             inputs = " ".join(i for i in node["inputs"] if i not in weights)
-            rows.append({"part": part, **kept, "inputs": inputs, "weights": " ".join(read)})
+            read = " ".join(weights[i] for i in node["inputs"] if i in weights)
+            rows.append({"part": part, **fields, "inputs": inputs, "weights": read})
     return rows
 
 
-def parts_of(rows: Sequence[Row]) -> dict[str, list[list[Row]]]:
-    """The modules by name; neighbours with equal nodes are one, named from first to last, and one
-    that goes on after another is named so."""
+def runs_by_part(rows: Sequence[Row]) -> dict[str, list[Run]]:
+    """Part of the graph → its runs, which are consecutive nodes of one module.
+
+    A part is one run, or the runs of neighbouring modules if their nodes are equal; it then is
+    named from the first module to the last. A later run of a module has its number in the part's
+    name.
+    """
     runs = [list(run) for _, run in groupby(rows, key=lambda row: row["part"])]
-    parts: dict[str, list[list[Row]]] = {}
-    for alike in ([*same] for _, same in groupby(runs, key=_signature)):
-        name = named = _from_to([str(run[0]["part"]) for run in alike])
-        for time in itertools.count(2):
-            if named not in parts:
-                break
-            named = f"{name}, run {time}"
-        parts[named] = alike
+    parts: dict[str, list[Run]] = {}
+    for equal_runs in ([*equal] for _, equal in groupby(runs, key=_signature)):
+        name, last = (str(equal_runs[i][0]["part"]) for i in (0, -1))
+        if last != name:
+            name += f" to {last.rpartition('.')[2]}, all alike"
+        names = itertools.chain([name], (f"{name}, run {number}" for number in itertools.count(2)))
+        parts[next(free for free in names if free not in parts)] = equal_runs
     return parts
 
 
-def _signature(run: Sequence[Row]) -> list[tuple[str, ...]]:
+def _signature(run: Run) -> list[tuple[str, ...]]:
+    """Operators, submodules, shapes and dropouts of a run's nodes, by which runs are compared."""
     part = str(run[0]["part"])
     return [(r["operator"], r["module"].removeprefix(part), r["shape"], r["drops"]) for r in run]
 
 
-def _from_to(names: Sequence[str]) -> str:
-    first, last = names[0], names[-1]
-    return first if first == last else f"{first} to {last.rpartition('.')[2]}, all alike"
-
-
 def graph_panels(rows: Sequence[Row]) -> list[Panel]:
-    """An open panel of modules, and a folded one for the nodes of each."""
-    parts = parts_of(rows)
-    made_in = {row["name"]: part for part, runs in parts.items() for run in runs for row in run}
-    boxes = [_part_box(part, runs, made_in) for part, runs in parts.items()]
+    """An open panel with a box for each part, and a folded panel with the nodes of each part."""
+    parts = runs_by_part(rows)
+    part_of = {row["name"]: part for part, runs in parts.items() for run in runs for row in run}
+    boxes = [_part_box(part, runs, part_of) for part, runs in parts.items()]
     overview = column(boxes, label="The modules of the graph and what flows between them")
     return [
         Panel(title="", svg=overview, folded=False),
         *(
-            Panel(title=f"{part}: {_counted(runs)}", svg=_part_svg(part, runs[0], made_in))
+            Panel(title=f"{part}: {_size(runs)}", svg=_part_svg(part, runs[0], part_of))
             for part, runs in parts.items()
         ),
     ]
@@ -140,48 +112,43 @@ def graph_panels(rows: Sequence[Row]) -> list[Panel]:
 def graph_alt(rows: Sequence[Row]) -> str:
     """The drawing in words: the modules in order, with their nodes counted."""
     return "The captured graph from top to bottom: " + "; ".join(
-        f"{part}, {_counted(runs)}" for part, runs in parts_of(rows).items()
+        f"{part}, {_size(runs)}" for part, runs in runs_by_part(rows).items()
     )
 
 
-def _counted(runs: Sequence[Sequence[Row]]) -> str:
-    dropped = sum(row["drops"] == "node" for row in runs[0])
-    words = f"{_times(runs)} node{'s' * (len(runs[0]) > 1)}"
-    return words + (f", {dropped} dropout{' each' * (len(runs) > 1)}" if dropped else "")
+def _size(runs: Sequence[Run]) -> str:
+    """The numbers of nodes and of dropouts in runs, in words."""
+    num_dropouts = sum(row["drops"] == "node" for row in runs[0])
+    words = f"{_num_nodes(runs)} node{'s' * (len(runs[0]) > 1)}"
+    return words + (f", {num_dropouts} dropout{' each' * (len(runs) > 1)}" if num_dropouts else "")
 
 
-def _times(runs: Sequence[Sequence[Row]]) -> str:
+def _num_nodes(runs: Sequence[Run]) -> str:
+    """The number of nodes in words: "12", or "3 × 12" for three equal runs."""
     return f"{len(runs)} × {len(runs[0])}" if len(runs) > 1 else str(len(runs[0]))
 
 
-def _part_box(part: str, runs: Sequence[Sequence[Row]], made_in: Mapping[str, str]) -> Box:
-    sources = {made_in[i] for run in runs for row in run for i in row["inputs"].split()} - {part}
+def _part_box(part: str, runs: Sequence[Run], part_of: Mapping[str, str]) -> Box:
+    """The box of a part: its operators with counts, dropout first, and the parts that feed it."""
+    sources = {part_of[i] for run in runs for row in run for i in row["inputs"].split()} - {part}
+    by_drops = sorted(runs[0], key=lambda row: not row["drops"])
+    counts = Counter(_short(row["operator"]) for row in by_drops)
     return Box(
         name=part,
         title=part,
-        note=_times(runs),
-        detail=_operators(runs[0]),
+        note=_num_nodes(runs),
+        detail=", ".join(f"{name} ×{n}" if n > 1 else name for name, n in counts.items()),
         look="dropout" if any(row["drops"] == "node" for row in runs[0]) else "module",
         inputs=tuple(sorted(sources)),
     )
 
 
-def _operators(nodes: Sequence[Row]) -> str:
-    """How often each, what drops values first; a box shows as many as it has room for."""
-    counts = Counter(_short(row["operator"]) for row in sorted(nodes, key=lambda r: not r["drops"]))
-    return ", ".join(f"{name} ×{n}" if n > 1 else name for name, n in counts.items())
-
-
-def _part_svg(part: str, nodes: Sequence[Row], made_in: Mapping[str, str]) -> str:
+def _part_svg(part: str, nodes: Run, part_of: Mapping[str, str]) -> str:
+    """The nodes of a part in a column, below boxes for the nodes of other parts that feed them."""
     inside = {row["name"] for row in nodes}
-    read = dict.fromkeys(i for row in nodes for i in row["inputs"].split())
-    boxes = [
-        Box(name=i, title=i, detail=f"from {made_in[i]}", look="input")
-        for i in read
-        if i not in inside
-    ]
-    boxes += [_node_box(row) for row in nodes]
-    return column(boxes, label=f"The nodes of {part}")
+    inputs = dict.fromkeys(i for row in nodes for i in row["inputs"].split() if i not in inside)
+    boxes = [Box(name=i, title=i, detail=f"from {part_of[i]}", look="input") for i in inputs]
+    return column([*boxes, *map(_node_box, nodes)], label=f"The nodes of {part}")
 
 
 def _node_box(row: Row) -> Box:
@@ -197,27 +164,25 @@ def _node_box(row: Row) -> Box:
     )
 
 
+def _short(operator: str) -> str:
+    return operator.replace("scaled_dot_product_", "sdp_")
+
+
 @page.drawing(panels=graph_panels, alt=graph_alt)
 def graph(r: Records) -> Sequence[Row]:
-    return graph_rows(_values(r)["nodes"])
+    return graph_rows(r.single().values["nodes"])
 
 
-# ---- one dropout node and its users -------------------------------------------------------------
-
-
-def _around(rows: Sequence[Row]) -> list[Panel]:
-    """The node as captured, and what redirecting its users and erasing it leaves."""
+def redirect_panels(rows: Sequence[Row]) -> list[Panel]:
+    """The node as captured, and the graph after its users were redirected and it was erased."""
     source, dropout, *users = [replace(_node_box(row), inputs=()) for row in rows]
+
+    def fed(boxes: Iterable[Box], feeder: Box) -> list[Box]:
+        return [replace(box, inputs=(feeder.name,)) for box in boxes]
+
     drawn = {
-        "Captured": [
-            source,
-            replace(dropout, inputs=(source.name,)),
-            *(replace(user, inputs=(dropout.name,)) for user in users),
-        ],
-        "Users redirected, then the node erased": [
-            source,
-            *(replace(user, inputs=(source.name,)) for user in users),
-        ],
+        "Captured": [source, *fed([dropout], source), *fed(users, dropout)],
+        "Users redirected, then the node erased": [source, *fed(users, source)],
     }
     return [
         Panel(title=title, svg=column(boxes, label=title), folded=False)
@@ -225,28 +190,25 @@ def _around(rows: Sequence[Row]) -> list[Panel]:
     ]
 
 
-def _around_alt(rows: Sequence[Row]) -> str:
+def redirect_alt(rows: Sequence[Row]) -> str:
     source, dropout, *users = [str(row["name"]) for row in rows]
     return f"{source} feeds {dropout}, which feeds {', '.join(users)}; then {source} feeds these."
 
 
-@page.drawing(panels=_around, alt=_around_alt)
+@page.drawing(panels=redirect_panels, alt=redirect_alt)
 def redirected(r: Records) -> Sequence[Row]:
-    """The first dropout node, between its input and its users."""
-    erased = _values(r)["erase"]
-    rows = {row["name"]: row for row in graph_rows(_values(r)["nodes"])}
-    dropout = rows[erased["node"]]
-    users = [row for name, row in rows.items() if name in erased["users"]]
+    """The rows of the first dropout node's input, of the node, and of its users."""
+    values = r.single().values
+    rows = {row["name"]: row for row in graph_rows(values["nodes"])}
+    dropout = rows[values["erase"]["node"]]
+    users = [row for name, row in rows.items() if name in values["erase"]["users"]]
     return [rows[dropout["inputs"]], dropout, *users]
-
-
-# ---- chart, tables and outputs -----------------------------------------------------------------
 
 
 @page.chart
 def dropped(r: Records) -> Chart:
-    """What drops values in training: nodes of its own, and what fused attention hides."""
-    v = _values(r)
+    """Counts of dropout in the training graph: nodes of their own, and inside fused attention."""
+    v = r.single().values
     rows = [
         ("as captured", v["operators"]["dropout"], v["inside"]),
         ("after the pass", v["operators_after"].get("dropout", 0), v["inside"]),
@@ -262,8 +224,8 @@ def dropped(r: Records) -> Chart:
 
 @page.table
 def kinds(r: Records) -> Sequence[Row]:
-    """Each kind with a node of this graph; where it has none, one of a part traced otherwise."""
-    v = _values(r)
+    """Each kind of node with a count and an example, from a submodule if the graph has none."""
+    v = r.single().values
     here = {node["kind"]: node for node in reversed(v["nodes"])}
     here["call_function"] = next(n for n in v["nodes"] if n["name"] == v["erase"]["node"])
     return [
@@ -278,6 +240,7 @@ def kinds(r: Records) -> Sequence[Row]:
 
 
 def _call(node: Mapping[str, Any]) -> str:
+    """A node as code: the target of an input or weight, the value of the output, else the call."""
     if node["kind"] in ("placeholder", "get_attr"):
         return f"`{node['target']}`"
     if node["kind"] == "output":
@@ -286,14 +249,15 @@ def _call(node: Mapping[str, Any]) -> str:
 
 
 def _elsewhere(v: Values, kind: str) -> str:
+    """An example of a kind of node in a submodule's graph by `symbolic_trace`, or "none"."""
     node = v["symbolic"]["examples"].get(kind)
     return f"none; `symbolic_trace` of `{node['part']}` has {_call(node)}" if node else "none"
 
 
 @page.table
 def operators(r: Records) -> Sequence[Row]:
-    """How many nodes call each, before and after the pass; most first."""
-    before, after = (_values(r)[name] for name in ("operators", "operators_after"))
+    """Calls of each operator, before and after dropout is removed; the most frequent first."""
+    before, after = (r.single().values[name] for name in ("operators", "operators_after"))
     return [
         {"operator": f"`{name}`", "captured": count, "dropout removed": after.get(name, 0)}
         for name, count in sorted(before.items(), key=lambda item: -item[1])
@@ -302,9 +266,11 @@ def operators(r: Records) -> Sequence[Row]:
 
 @page.output
 def erase_error(r: Records) -> str:
-    return _values(r)["erase"]["error"] or "no error"
+    """The error of FX when a node that still has users is erased."""
+    return r.single().values["erase"]["error"] or "no error"
 
 
 @page.output
 def trace_error(r: Records) -> str:
-    return _values(r)["symbolic"]["error"] or "no error"
+    """The error of `symbolic_trace` on the whole model."""
+    return r.single().values["symbolic"]["error"] or "no error"

@@ -1,4 +1,4 @@
-"""What becomes of a model's dropout in its captured graph: found, removed, erased without care.
+"""Dropout in the captured graph of a model: counted, removed, and erased wrongly.
 
 The graph is captured in training mode, because that is where dropout does something, and in
 evaluation mode, because that is where outputs can be compared. Passes are functions graph → graph.
@@ -15,20 +15,31 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from experiments.lab0_graph import design
 from madl.errors import MadlError
 from madl.execution import graphs
 from madl.execution.graphs import DROPOUT_ARGUMENT, Batch, drops, no_future_warnings, operator_name
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params, Values
+from madl.training import baseline, models
 from madl.training.data import Encoded, batches_by_length
 
-KINDS = ("placeholder", "get_attr", "call_function", "call_module", "call_method", "output")
-BATCH = 32
+NODE_KINDS = ("placeholder", "get_attr", "call_function", "call_module", "call_method", "output")
+
+
+def run(params: Params, ctx: Context) -> Values:
+    """Run the only case: capture the graph of the pretrained model and study it."""
+    model = models.load_pretrained(str(params["model"]), seed=int(params["seed"] or 0))
+    test = baseline.load_splits(params).test
+    probe = test.first(int(params["probe_sentences"] or 0))
+    return study(model, test.batch(range(design.EXAMPLE_SENTENCES)), probe)
 
 
 def study(model: nn.Module, example: Batch, data: Encoded) -> dict[str, Any]:
-    """The model captured on `example`, its nodes, and the passes' outputs on `data`.
+    """Capture the model on `example`, count and remove its dropout, and compare outputs on `data`.
 
     Raises:
-        MadlError: removing dropout where it does nothing changed something.
+        MadlError: removing dropout in evaluation mode, where it does nothing, changed an output.
     """
     training = graphs.capture(model, example, training=True)
     evaluation = graphs.capture(model, example, training=False)
@@ -39,7 +50,7 @@ def study(model: nn.Module, example: Batch, data: Encoded) -> dict[str, Any]:
         "operators": operators(training.graph),
         "operators_after": operators(remove_dropout(training.graph)),
         "inside": len(attention_dropouts(training.graph)),
-        "unfused": len(dropout_nodes(_unfused(model, example))),
+        "unfused": len(dropout_nodes(capture_unfused(model, example))),
         "erase": {
             "node": first.name,
             "users": [user.name for user in first.users],
@@ -51,8 +62,8 @@ def study(model: nn.Module, example: Batch, data: Encoded) -> dict[str, Any]:
     }
 
 
-def _unfused(model: Any, example: Batch) -> fx.Graph:
-    """Of the same model with attention written out instead of one fused operator."""
+def capture_unfused(model: Any, example: Batch) -> fx.Graph:
+    """The training graph with attention written out instead of one fused operator."""
     fused = model.config._attn_implementation
     model.set_attn_implementation("eager")
     captured = graphs.capture(model, example, training=True)
@@ -63,14 +74,16 @@ def _unfused(model: Any, example: Batch) -> fx.Graph:
 def compare_outputs(
     model: nn.Module, data: Encoded, training: fx.GraphModule, evaluation: fx.GraphModule
 ) -> dict[str, int]:
-    """On how many sentences the training graph still answers at random without its dropout nodes;
-    and on how many it has the evaluated model's logits, to the last bit, without any dropout.
+    """Numbers of sentences, by the logits of the training graph without its dropout nodes.
+
+    `random`: the logits of two runs differ. `clean`: if dropout inside attention is removed, too,
+    the logits are those of the model in evaluation mode, to the last bit.
 
     Raises:
         MadlError: a bit of the evaluation graph's logits changed with the removal.
     """
     removed = with_graph(evaluation, remove_dropout(evaluation.graph))
-    if changed := differing(_logits(evaluation, data), _logits(removed, data)):
+    if changed := num_differing(_logits(evaluation, data), _logits(removed, data)):
         raise MadlError(
             f"removing dropout changed the outputs of {changed} sentences in evaluation mode, "
             "where dropout does nothing; the pass redirects a user to the wrong value"
@@ -80,19 +93,20 @@ def compare_outputs(
     clean = with_graph(training, remove_attention_dropout(without_nodes))
     expected = _logits(model.eval(), data)
     return {
-        "random": differing(_logits(random, data), _logits(random, data)),
-        "clean": len(data) - differing(expected, _logits(clean, data)),
+        "random": num_differing(_logits(random, data), _logits(random, data)),
+        "clean": len(data) - num_differing(expected, _logits(clean, data)),
     }
 
 
 @torch.no_grad()
 def _logits(run: Callable[..., Any], data: Encoded) -> Tensor:
-    batches = batches_by_length(data, BATCH)
+    """Logits of all sentences, (sentences, classes), in the order of batches by length."""
+    batches = batches_by_length(data, design.BATCH_SENTENCES)
     return torch.cat([run(**data.batch(rows)).logits for rows in batches])
 
 
-def differing(a: Tensor, b: Tensor) -> int:
-    """Rows in which any bit does."""
+def num_differing(a: Tensor, b: Tensor) -> int:
+    """The number of rows in which any value differs."""
     return int((a != b).any(-1).sum())
 
 
@@ -100,23 +114,22 @@ def differing(a: Tensor, b: Tensor) -> int:
 
 
 def census(graph: fx.Graph) -> dict[str, int]:
-    """How many nodes of each kind, kinds that do not occur included."""
+    """Kind of node → how many there are, 0 included."""
     counts = Counter(node.op for node in graph.nodes)
-    return {kind: counts[kind] for kind in KINDS}
+    return {kind: counts[kind] for kind in NODE_KINDS}
 
 
 def operators(graph: fx.Graph) -> dict[str, int]:
-    """How many calls of each operator."""
+    """Operator → how many calls there are."""
     return dict(Counter(operator_name(n) for n in graph.nodes if n.op.startswith("call_")))
 
 
 def dropout_nodes(graph: fx.Graph) -> list[fx.Node]:
-    """Every node whose operator is a dropout."""
     return [node for node in graph.nodes if drops(node) == "node"]
 
 
 def attention_dropouts(graph: fx.Graph) -> list[fx.Node]:
-    """Fused attention nodes that drop probabilities inside: an argument, no node of its own."""
+    """The fused attention nodes that drop probabilities inside, by an argument."""
     return [node for node in graph.nodes if drops(node) == "inside"]
 
 
@@ -124,7 +137,7 @@ def attention_dropouts(graph: fx.Graph) -> list[fx.Node]:
 
 
 def remove_dropout(graph: fx.Graph) -> fx.Graph:
-    """Without its dropout nodes: the users of each take its input instead."""
+    """A copy of the graph without dropout nodes: the users of each take its input instead."""
     changed = _copy(graph)
     for node in dropout_nodes(changed):
         node.replace_all_uses_with(node.all_input_nodes[0])
@@ -134,7 +147,7 @@ def remove_dropout(graph: fx.Graph) -> fx.Graph:
 
 
 def remove_attention_dropout(graph: fx.Graph) -> fx.Graph:
-    """With the dropout probability inside fused attention set to zero."""
+    """A copy of the graph with the dropout probability inside fused attention set to zero."""
     changed = _copy(graph)
     for node in attention_dropouts(changed):
         if len(node.args) > DROPOUT_ARGUMENT:
@@ -146,7 +159,7 @@ def remove_attention_dropout(graph: fx.Graph) -> fx.Graph:
 
 
 def erase_without_redirecting(graph: fx.Graph, name: str) -> str | None:
-    """What FX says when a node is erased and its users still point at it; None if it lets it."""
+    """FX's error when a node is erased and its users still point at it; None if there is none."""
     changed = _copy(graph)
     node = next(node for node in changed.nodes if node.name == name)
     try:
@@ -171,7 +184,7 @@ def with_graph(module: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
 
 
 def try_symbolic_trace(module: nn.Module) -> fx.Graph | str:
-    """The graph that `torch.fx.symbolic_trace` makes, or what it said when it failed."""
+    """The graph that `torch.fx.symbolic_trace` makes, or the text of its error."""
     try:
         return fx.symbolic_trace(module).graph
     except Exception as error:  # a model's own code, given proxies, may raise anything
@@ -179,12 +192,12 @@ def try_symbolic_trace(module: nn.Module) -> fx.Graph | str:
 
 
 def symbolic(model: nn.Module) -> dict[str, Any]:
-    """What it says of the whole model, and a node of each kind in the parts that it can trace."""
+    """The error of `symbolic_trace` on the whole model; an example of each kind from its parts."""
     examples: dict[str, dict[str, Any]] = {}
     for path, part in model.named_modules():
         traced = try_symbolic_trace(part)
         if not isinstance(traced, str):
             for node in graphs.describe(traced):
                 examples.setdefault(node.kind, {**node.to_json(), "part": path})
-    said = try_symbolic_trace(model)
-    return {"error": said if isinstance(said, str) else None, "examples": examples}
+    whole = try_symbolic_trace(model)
+    return {"error": whole if isinstance(whole, str) else None, "examples": examples}

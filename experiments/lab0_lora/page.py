@@ -1,28 +1,22 @@
 """Question 0.2: a graph without its optional inputs; low-rank adapters against full fine-tuning.
 
-Every way of training starts from the same pretrained encoder with the same untrained head and takes
-one pass over the same sentences in the same order, at a rate that the tuning seed prefers.
+Every method of training starts from the same pretrained encoder with the same untrained head and
+takes one pass over the same sentences in the same order, at a rate that the tuning seed prefers.
 """
 
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from madl.logbook.arms import Arm, TimedArm, arm, timed
+from experiments.lab0_lora import design
+from madl.logbook.arms import Arm, TimedArm, arm, timed_arm
 from madl.logbook.charts import Chart, category, intervals, linear, span
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.drawing import Box, Panel, column
-from madl.logbook.experiment import (
-    CONFIRMING_SEEDS,
-    EXPORT,
-    TUNING_SEED,
-    Context,
-    Experiment,
-    Plan,
-)
-from madl.logbook.numbers import Counted, counted, value
-from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.experiment import EXPORT, TUNING_SEED, Experiment, Plan
+from madl.logbook.numbers import ExactValue, exact, value
+from madl.logbook.records import Params, Records, Row
 from madl.logbook.searches import rate_rows
-from madl.logbook.stats import number
+from madl.logbook.values import number
 from madl.training import baseline
 
 page = Experiment(
@@ -32,33 +26,19 @@ page = Experiment(
     requires=lambda params: (EXPORT,) if params.get("method") == "inputs" else (),
 )
 
-WAYS = ("full", "frozen", "lora")
-RANK = 8  # the middle of those that LoRA's paper tries; fixed before any run
-RANKS_ONCE = (2, 32)  # on the first seed, at the rate of RANK
-ALPHA = 16.0  # for every rank: a larger rank gets a smaller scale, so one learning rate fits all
-# Learning rates; the best has a worse neighbour on either side.
-TRIED = {"full": (5e-5, 1e-4, 2e-4, 4e-4), "lora": (5e-4, 1e-3, 2e-3, 4e-3)}
-RATES = {"full": 2e-4, "lora": 2e-3}
-MARGIN = 0.03  # three points: what an answer may cost that trains a fraction of the parameters
-TOLERANCE = 1e-4  # largest difference of a logit that counts as the same
-PADS = 16  # positions behind each sentence of the padded batches
-EXAMPLE_ROWS = 4  # sentences that the model is captured on
 MB = 1e-6
 
 
-# ---- cases --------------------------------------------------------------------------------------
-
-
-def one_pass(plan: Plan, seed: int, method: str, rate: float, rank: int = RANK) -> Params:
-    """Over all training sentences of the seed's draw."""
+def one_pass(plan: Plan, seed: int, method: str, rate: float, rank: int = design.RANK) -> Params:
+    """Parameters of a case: a pass of training by a method over all sentences of a draw."""
     recipe = {**baseline.drawn_params(plan, seed, passes=1), "learning_rate": rate}
-    adapters: Params = {"rank": rank, "alpha": ALPHA} if method == "lora" else {}
+    adapters: Params = {"rank": rank, "alpha": design.ALPHA} if method == "lora" else {}
     return {"method": method, **recipe, **adapters}
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
-    for method, rates in TRIED.items():
+    for method, rates in design.RATES_TRIED.items():
         for rate in plan.profile.choose(smoke=rates[:1], quick=rates):
             yield one_pass(plan, TUNING_SEED, method, rate)
 
@@ -67,72 +47,52 @@ def tuning(plan: Plan) -> Iterable[Params]:
 def cases(plan: Plan) -> Iterable[Params]:
     choose, first = plan.profile.choose, plan.seeds[0]
     for seed in plan.seeds:
-        for method, rate in RATES.items():
+        for method, rate in design.RATES.items():
             yield one_pass(plan, seed, method, rate)
-    yield one_pass(plan, first, "untrained", RATES["full"])
-    yield one_pass(plan, first, "frozen", RATES["full"])
-    for rank in choose(smoke=(), quick=RANKS_ONCE):
-        yield one_pass(plan, first, "lora", RATES["lora"], rank)
+    for method in ("untrained", "frozen"):
+        yield one_pass(plan, first, method, design.RATES["full"])
+    for rank in choose(smoke=(), quick=design.RANKS_ONCE):
+        yield one_pass(plan, first, "lora", design.RATES["lora"], rank)
+    probe = {"probe_sentences": choose(smoke=16, quick=design.PROBE_SENTENCES)}
     start = baseline.drawn_params(plan, first)
-    probe = {"probe_sentences": choose(smoke=16, quick=128), "pads": PADS}
-    yield {"method": "inputs", **start, **probe}
-    trained = ("epochs", "learning_rate", "batch_size")
-    untrained = {name: value for name, value in start.items() if name not in trained}
-    times = {"processes": choose(smoke=1, quick=9), "budget_s": choose(smoke=0.0, quick=1.0)}
-    yield {"method": "costs", **untrained, "rank": RANK, "alpha": ALPHA, **times}
+    yield {"method": "inputs", **start, **probe, "pads": design.PAD_TOKENS}
+    times = {
+        "processes": choose(smoke=1, quick=design.PROCESSES),
+        "budget_s": choose(smoke=0.0, quick=design.BUDGET_S),
+    }
+    adapters = {"rank": design.RANK, "alpha": design.ALPHA}
+    yield {"method": "costs", **baseline.untrained_params(plan, first), **adapters, **times}
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return params["method"] == "inputs"
-
-
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab0_lora import inputs, study
-
-    if params["method"] == "inputs":
-        model, test = baseline.fine_tuned(params, ctx), baseline.load_splits(params).test
-        probe = study.with_room(test.first(int(params["probe_sentences"] or 0)), params, PADS)
-        example = test.batch(range(EXAMPLE_ROWS))
-        return inputs.study(model, example, probe, pads=PADS, tolerance=TOLERANCE)
-    if params["method"] == "costs":
-        return study.costs(params, ctx.device)
-    if params["draw"] == TUNING_SEED:
-        return study.validated(params, ctx.device)
-    return study.judged(params, ctx.device, tolerance=TOLERANCE)
-
-
-# ---- models and claims --------------------------------------------------------------------------
+page.quick(lambda params: params["method"] == "inputs")
 
 
 def full(r: Records) -> Arm:
     return arm(r, "full fine-tuning", method="full")
 
 
-def lora(r: Records, rank: int = RANK) -> Arm:
+def lora(r: Records, rank: int = design.RANK) -> Arm:
     return arm(r, f"LoRA, rank {rank}", method="lora", rank=rank)
 
 
-def adapted(r: Records) -> list[Arm]:
-    """LoRA at every rank."""
-    return [lora(r, rank) for rank in r.all(method="lora").each("rank")]
+def lora_by_rank(r: Records) -> list[Arm]:
+    return [lora(r, rank) for rank in r.all(method="lora").param_values("rank")]
 
 
 def fused(beside: Arm) -> Arm:
-    """LoRA's models with their adapters in the weights."""
+    """The models of a LoRA arm after their adapters were merged into the weights."""
     return Arm(label=f"{beside.label}, fused", records=beside.records, within=("fused",))
 
 
 def step(r: Records, method: str) -> TimedArm:
-    """A training step, timed; or a forward pass, "fused" or with the "adapters" beside."""
-    return timed(r, method, method="costs")
+    """Times of a method's training step, or of a forward pass: "fused", or "adapters" beside."""
+    return timed_arm(r, method, method="costs")
 
 
 @page.claim(primary=True)
 def lora_is_enough(r: Records) -> Contrast:
     """LoRA of rank 8 loses less than three points of accuracy to full fine-tuning."""
-    return compare(lora(r), full(r)).no_worse(MARGIN)
+    return compare(lora(r), full(r)).no_worse(design.MARGIN)
 
 
 @page.claim
@@ -153,54 +113,51 @@ def fused_time(r: Records) -> Contrast:
     return compare(step(r, "fused"), step(r, "adapters"))
 
 
-# ---- numbers ------------------------------------------------------------------------------------
-
-
-def at_peak(r: Records, method: str) -> Counted:
-    """What lies in memory between steps, and what the allocator adds at a step's peak."""
-    costs = r.one(method="costs")
+def peak_memory(r: Records, method: str) -> ExactValue:
+    """Weights, optimizer moments and what a training step adds to them at its peak, in MB."""
+    costs = r.single(method="costs")
     parts, first = costs.values["counted"][method], costs.values["measurements"][method][0]
-    held = parts["weights"] + parts["optimizer"] + first["peak_bytes"]
-    return counted(held * MB, "MB", of=[costs])
+    peak_bytes = parts["weights"] + parts["optimizer"] + first["peak_bytes"]
+    return exact(peak_bytes * MB, [costs], "MB")
 
 
-def share(r: Records) -> Counted:
-    """Of the model's parameters, those that learn with LoRA."""
-    of = (costs := r.one(method="costs")).values
-    return counted(
-        100 * of["trainable"]["lora"] / of["parameters"]["this model"][0], "%", of=[costs]
-    )
+def trainable_share(r: Records) -> ExactValue:
+    """The share of the model's parameters that learn with LoRA, in %."""
+    costs = r.single(method="costs")
+    num_all, _ = costs.values["parameters"]["this model"]
+    return exact(100 * costs.values["trainable"]["lora"] / num_all, [costs], "%")
 
 
-def answers(r: Records, *, changed: bool) -> Counted:
-    """Of all models with adapters: how many, or those that fusing changes."""
-    pairs = [pair for a in adapted(r) for pair in zip(a.outcomes, fused(a).outcomes, strict=True)]
-    found = sum(beside.differing(within) if changed else beside.n for beside, within in pairs)
-    return counted(found, of=r.all(method="lora"))
+def fused_answers(r: Records, *, changed: bool) -> ExactValue:
+    """The number of test answers of all LoRA models; with `changed`, of those that fusing
+    changes."""
+    pairs = [(a, b) for arm in lora_by_rank(r) for a, b in zip(arm.outcomes, fused(arm).outcomes)]
+    count = sum(a.differing(b) if changed else a.n for a, b in pairs)
+    return exact(count, r.all(method="lora"))
 
 
-def seeds(r: Records, *, lower: bool) -> Counted:
-    """How many there are, or on how many of them LoRA is less accurate than full fine-tuning."""
+def num_pairs(r: Records, *, lower: bool) -> ExactValue:
+    """The number of seeds; with `lower`, of those where LoRA is less accurate than full tuning."""
     effects = compare(lora(r), full(r)).comparison.by_unit
-    found = sum(effect < 0 for effect in effects) if lower else len(effects)
-    return counted(found, of=[*lora(r).records, *full(r).records])
+    count = sum(effect < 0 for effect in effects) if lower else len(effects)
+    return exact(count, [*lora(r).records, *full(r).records])
 
 
 page.numbers(
     start=baseline.fp32,
     from_start=beside_start,
-    pairs=partial(seeds, lower=False),
-    lower=partial(seeds, lower=True),
-    num_test=lambda r: counted(full(r).accuracy.n, of=full(r).records),
-    share=share,
+    pairs=partial(num_pairs, lower=False),
+    lower=partial(num_pairs, lower=True),
+    num_test=lambda r: exact(full(r).accuracy.n, full(r).records),
+    share=trainable_share,
     tiny=value("parameters", "BERT-tiny", 0, method="costs"),
     tiny_nested=value("parameters", "BERT-tiny", 1, method="costs"),
-    lora_memory=partial(at_peak, method="lora"),
-    full_memory=partial(at_peak, method="full"),
+    lora_memory=partial(peak_memory, method="lora"),
+    full_memory=partial(peak_memory, method="full"),
     lora_moments=value("counted", "lora", "optimizer", unit="MB", factor=MB, method="costs"),
     full_moments=value("counted", "full", "optimizer", unit="MB", factor=MB, method="costs"),
-    fused_judged=partial(answers, changed=False),
-    fused_changed=partial(answers, changed=True),
+    fused_judged=partial(fused_answers, changed=False),
+    fused_changed=partial(fused_answers, changed=True),
     activations=value("counted", "lora", "saved", unit="MB", factor=MB, method="costs"),
     labels_gone=value("removed", "labels", method="inputs"),
     mask_gone=value("removed", "attention mask", method="inputs"),
@@ -216,27 +173,27 @@ page.numbers(
 )
 
 
-# ---- chart, tables, drawing ---------------------------------------------------------------------
-
-
 @page.chart
 def lost(r: Records) -> Chart:
-    """LoRA of the middle rank beside full fine-tuning of the same seed."""
+    """Test accuracy of LoRA of the middle rank minus full fine-tuning, on all seeds and each."""
     pairs = {"all": (lora(r), full(r))}
     for low, tuned in zip(lora(r).models, full(r).models, strict=True):
         pairs[f"seed {tuned.param('seed')}"] = (low, tuned)
-    rows = [{"models": name, "difference": a - b} for name, (a, b) in pairs.items()]
-    x = linear("difference", "LoRA over full fine-tuning: test accuracy", "points", factor=100)
-    marks = [span(-MARGIN - 0.01, -MARGIN, "more than we would pay"), intervals("difference")]
-    return Chart(rows, x=x, y=category("models"), marks=marks)
+    too_much = span(-design.MARGIN - 0.01, -design.MARGIN, "more than we would pay")
+    return Chart(
+        [{"models": name, "difference": a - b} for name, (a, b) in pairs.items()],
+        x=linear("difference", "LoRA over full fine-tuning: test accuracy", "points", factor=100),
+        y=category("models"),
+        marks=[too_much, intervals("difference")],
+    )
 
 
 @page.table
 def methods(r: Records) -> Sequence[Row]:
-    """All on the first seed: some have no other."""
+    """Accuracy and costs of every method, on the first seed, as some have no other, and on all."""
     untrained = arm(r, "untrained", method="untrained")
     frozen = arm(r, "frozen embeddings", method="frozen")
-    stepped = {a.label: method for method, a in zip(WAYS, (full(r), frozen, lora(r)))}
+    stepped = {full(r).label: "full", frozen.label: "frozen", lora(r).label: "lora"}
     return [
         {
             "model": a.label,
@@ -244,53 +201,44 @@ def methods(r: Records) -> Sequence[Row]:
             "first seed": f"{a.first.accuracy}",
             f"{len(full(r).models)} seeds": a if len(a.models) > 1 else "",
             "a step takes": f"{step(r, method)}" if method else "",
-            "and holds": f"{number(at_peak(r, method).value)} MB" if method else "",
+            "and holds": f"{number(peak_memory(r, method).value)} MB" if method else "",
         }
-        for a in (untrained, full(r), frozen, *adapted(r))
+        for a in (untrained, full(r), frozen, *lora_by_rank(r))
         for method in [stepped.get(a.label, "")]
     ]
 
 
-# Of three models of an earlier run, trained on fewer sentences: how the effect differs from model
-# to model, and from sentence to sentence in the mean over them.
-SPREAD = (0.0136, 0.186)
-TRUTHS = {
-    "LoRA loses nothing": (MARGIN, *SPREAD),
-    "LoRA loses one point": (MARGIN - 0.01, *SPREAD),
-}
-
-page.power(TRUTHS, units=len(CONFIRMING_SEEDS))
+page.power(design.TRUTHS)
 
 
 @page.table
 def rates(r: Records) -> Sequence[Row]:
-    """Of the tuning seed."""
-    return rate_rows(r.tuning, {name: {"method": name} for name in RATES}, "learning_rate")
+    """Validation loss on the tuning seed, by method and learning rate."""
+    return rate_rows(r.tuning, {name: {"method": name} for name in design.RATES}, "learning_rate")
 
-
-# ---- what becomes of the graph ------------------------------------------------------------------
 
 SIGNS = {"added": "+ ", "removed": "− ", "rewired": "~ ", "same": ""}
 
 
 def change_panels(rows: Sequence[Row]) -> list[Panel]:
-    """A panel for each input that was left out, the largest open."""
+    """A panel of nodes for each input that was left out; the labels' is folded."""
     panels: list[Panel] = []
     for left_out in ("attention mask", "labels"):
-        mine = [row for row in rows if row["left out"] == left_out]
-        counts = [(m, sum(row["mark"] == m for row in mine)) for m in SIGNS if m != "same"]
+        nodes = [row for row in rows if row["left out"] == left_out]
+        counts = [(m, sum(row["mark"] == m for row in nodes)) for m in SIGNS if m != "same"]
         title = f"Without the {left_out}: " + ", ".join(f"{n} {m}" for m, n in counts)
-        svg = column([_change_box(row) for row in mine], label=title)
+        svg = column([_change_box(row) for row in nodes], label=title)
         panels.append(Panel(title=title, svg=svg, folded=left_out == "labels"))
     return panels
 
 
 def change_alt(rows: Sequence[Row]) -> str:
-    """The drawing in words: what is counted in the panels' titles."""
+    """The drawing in words: the counts in the panels' titles."""
     return "; ".join(panel.title for panel in change_panels(rows))
 
 
 def _change_box(row: Row) -> Box:
+    """The box of a node: its operator, how it changed, and its lost inputs or its module."""
     lost = ", ".join(name.lstrip("-") for name in row["inputs lost"].split())
     place = f"and {row['alike']} more alike" if row["alike"] else row["module"]
     place = "left over, read by no node" if row["unread"] else place
@@ -307,6 +255,6 @@ def _change_box(row: Row) -> Box:
 
 @page.drawing(panels=change_panels, alt=change_alt)
 def changes(r: Records) -> Sequence[Row]:
-    """A row a node that is drawn, by what was left out of the graph's inputs."""
-    found = r.one(method="inputs").values["changes"]
-    return [{"left out": left_out, **row} for left_out, rows in found.items() for row in rows]
+    """A row for each node that is drawn, with the input that was left out of its graph."""
+    by_input = r.single(method="inputs").values["changes"]
+    return [{"left out": left_out, **row} for left_out, rows in by_input.items() for row in rows]

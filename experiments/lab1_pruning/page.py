@@ -1,8 +1,7 @@
 """Question 1.2: accuracy against sparsity, random and L1, before and after training on.
 
-The best model of 1.1 is pruned: its weights, its inputs, or both. What it is, 1.1's tuning says;
-the rate of training on is a constant, chosen by validation loss on the tuning seed. What
-zeros cost in time and bytes is measured on one layer, in processes of its own.
+The best model of 1.1, by validation loss on the tuning seed, is pruned: its weights, its inputs, or
+both. Times and bytes are measured on one layer with zeros, in processes of its own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,94 +10,64 @@ from itertools import pairwise, product
 from statistics import fmean
 from typing import Any
 
-from madl.logbook.arms import Arm, TimedArm, arm, timed
+from experiments.lab1_pruning import design
+from experiments.lab1_pruning.design import FAR, HALF, MOST, THIRD
+from madl.logbook.arms import Arm, TimedArm, arm, timed_arm
 from madl.logbook.charts import Chart, level, line, linear, percent
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import (
-    CONFIRMING_SEEDS,
-    TUNING,
-    TUNING_SEED,
-    Context,
-    Experiment,
-    Plan,
-)
-from madl.logbook.numbers import Counted, contended, counted
-from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
+from madl.logbook.numbers import ExactValue, contended_processes, exact, percentage
+from madl.logbook.records import Params, Record, Records, Row, Scalar
 from madl.logbook.searches import rate_rows
-from madl.logbook.stats import number, per_cent
-from madl.training import baseline
+from madl.logbook.values import number, per_cent
+from madl.training import baseline, compressed
 
-WIDTHS = "lab1_quantization"  # where the starting model comes from
+WIDTH_STUDY = "lab1_quantization"  # where the starting model comes from
 
 page = Experiment(
     title="Sparsity: random and L1-norm pruning",
-    needs=(WIDTHS,),
+    needs=(WIDTH_STUDY,),
     timed=lambda params: params["part"] == "cost",
 )
 
 STEM = "lab1_pruning"
 METHODS = {"l1": "L1-norm", "random": "Random"}
-PARTS = ("weights", "inputs", "both")
-SPARSITIES = tuple(tenths / 10 for tenths in range(1, 10))
-THIRD, HALF, FAR, MOST = 0.3, 0.5, 0.8, 0.9  # removed
-SHORT = 512  # training sentences of a few steps
-GUESSES = 0.6  # from here on random pruning guessed in an earlier run: judged on the first seed
-NEAR = {"l1": 0.6, "random": 0.1}  # removed: both keep about as much squared magnitude
-ENOUGH = 0.02  # of accuracy: what half of the weights may cost
-TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
-# Rates of training on: with nothing removed, with half of the weights removed by L1, with three in
-# ten at random. A lower one than these tends to no training at all.
-TRIED = {
-    "nothing": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3),
-    "l1": (3e-5, 1e-4, 3e-4, 1e-3),
-    "random": (3e-5, 1e-4, 3e-4, 1e-3),
-}
-# Of each the one of least validation loss, unless training collapses there or at the next one, as
-# in 1.1: to chance on the tuning seed, and next to that on some other.
-RATE = 1e-4
-TRAINED = {"l1": (THIRD, HALF), "random": (THIRD,)}  # weights, on every seed
-TRAINED_ONCE = (  # on the first
-    *(("weights", "l1", at) for at in (0.7, FAR)),
-    *(("weights", "random", at) for at in (0.1, HALF)),
-    ("both", "l1", FAR),
-)
-
-
-# ---- cases --------------------------------------------------------------------------------------
+FORMAT = ("operands", "width", "frac_width", "input_frac_width")
 
 
 def start(plan: Plan) -> Params:
-    """The best model of 1.1: the format of least validation loss, quantized alone or trained on.
+    """Parameters of the best model of 1.1: its format, and its training if it was trained on.
 
-    Of formats within `TIE` of it, the narrowest: products of few bits are the cheapest.
+    Of the formats whose validation loss is within `TIE_NATS` of the least, it is the narrowest:
+    products of few bits are the cheapest.
     """
-    tuned = plan.records(f"{WIDTHS}{TUNING}")
-    found: list[tuple[float, Params]] = []
-    for one in tuned.all(method="sweep", operands="both"):
-        points = {"frac_width": one.values["weights"], "input_frac_width": one.values["inputs"]}
-        found.append((one.values["loss"], {**picked(one, "operands", "width"), **points}))
-    for one in tuned.all(method="qat"):
-        found.append((one.values["validation_loss"], picked(one, *FORMAT, *TUNED)))
-    least = min(loss for loss, _ in found)
-    tied = [params for loss, params in found if loss <= least + TIE]
+    tuned = plan.records(f"{WIDTH_STUDY}{TUNING}")
+    by_loss: list[tuple[float, Params]] = []
+    for record in tuned.all(method="sweep", operands="both"):
+        values, format_ = record.values, selected(record, "operands", "width")
+        points = {"frac_width": values["weights"], "input_frac_width": values["inputs"]}
+        by_loss.append((values["loss"], {**format_, **points}))
+    for record in tuned.all(method="qat"):
+        params = selected(record, *FORMAT, *compressed.TUNE_FIELDS)
+        by_loss.append((record.values["validation_loss"], params))
+    least = min(loss for loss, _ in by_loss)
+    tied = [params for loss, params in by_loss if loss <= least + design.TIE_NATS]
     return min(tied, key=lambda params: int(params["width"] or 0))
 
 
-FORMAT = ("operands", "width", "frac_width", "input_frac_width")
-TUNED = ("tune_examples", "tune_learning_rate", "tune_batch_size")
-
-
-def picked(record: Record, *names: str) -> Params:
+def selected(record: Record, *names: str) -> Params:
+    """The parameters of these names of a record's case."""
     return {name: record.case.params[name] for name in names}
 
 
-def recovery(plan: Plan, learning_rate: float, *, short: bool = False) -> Params:
-    choose = plan.profile.choose
+def recovery(plan: Plan, rate: float = design.RATE, *, short: bool = False) -> Params:
+    """Parameters of the training after pruning: over all sentences, or over a few (`short`)."""
+    num_examples = design.SHORT_SENTENCES if short else None
     return {
         "recovery": "short" if short else "a pass",
-        "recovery_examples": choose(smoke=32, quick=SHORT if short else None),
-        "recovery_learning_rate": learning_rate,
-        "recovery_batch_size": 16,
+        "recovery_examples": plan.profile.choose(smoke=32, quick=num_examples),
+        "recovery_learning_rate": rate,
+        "recovery_batch_size": design.RECOVERY_BATCH,
     }
 
 
@@ -112,94 +81,88 @@ NOTHING: Params = {"part": "nothing", "sparsity": 0.0}
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
     base = {**baseline.drawn_params(plan, TUNING_SEED), **start(plan)}
-    what = {
+    points = {
         "nothing": NOTHING,
         "l1": pruning("weights", "l1", HALF),
         "random": pruning("weights", "random", THIRD),
     }
-    for name, rates in TRIED.items():
+    for name, rates in design.RATES_TRIED.items():
         for rate in plan.profile.choose(smoke=rates[:1], quick=rates):
-            yield {**base, **what[name], **recovery(plan, rate)}
+            yield {**base, **points[name], **recovery(plan, rate)}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    choose, chosen = plan.profile.choose, start(plan)
-    sparsities = choose(smoke=(THIRD, HALF, MOST), quick=SPARSITIES)
+    choose, chosen, first = plan.profile.choose, start(plan), plan.seeds[0]
+    points = product(
+        design.PARTS, choose(smoke=(THIRD, HALF, MOST), quick=design.SPARSITIES), METHODS
+    )
+    untrained = [(part, method, sparsity) for part, sparsity, method in points]
+    sparsities = design.SPARSITIES_TRAINED.items()
+    trained = [("weights", method, sparsity) for method, each in sparsities for sparsity in each]
     for seed in plan.seeds:
-        is_first = seed == plan.seeds[0]
         base = {**baseline.drawn_params(plan, seed), **chosen}
-        for part, sparsity, method in product(PARTS, sparsities, METHODS):
-            if is_first or (part == "weights" and (method == "l1" or sparsity < GUESSES)):
+        for part, method, sparsity in untrained:
+            is_quiet = method == "l1" or sparsity < design.GUESSING_SPARSITY
+            if seed == first or (part == "weights" and is_quiet):
                 yield {**base, **pruning(part, method, sparsity)}
-        yield {**base, **NOTHING, **recovery(plan, RATE)}
-        everywhere = [("weights", m, at) for m, removed in TRAINED.items() for at in removed]
-        for point in (*everywhere, *(TRAINED_ONCE if is_first else ())):
-            yield {**base, **pruning(*point), **recovery(plan, RATE)}
-    base = {**baseline.drawn_params(plan, plan.seeds[0]), **chosen}
+        yield {**base, **NOTHING, **recovery(plan)}
+        for point in (*trained, *(design.POINTS_TRAINED_ONCE if seed == first else ())):
+            yield {**base, **pruning(*point), **recovery(plan)}
+    base = {**baseline.drawn_params(plan, first), **chosen}
     yield {**base, **pruning("inputs", "fresh random", THIRD)}
-    yield {**base, **pruning("weights", "l1", FAR), **recovery(plan, RATE, short=True)}
+    yield {**base, **pruning("weights", "l1", FAR), **recovery(plan, short=True)}
     yield {**base, "part": "magnitudes", "sparsity": HALF}
-    how = {"processes": choose(smoke=1, quick=9), "budget_s": choose(smoke=0.0, quick=0.5)}
-    yield {**base, "part": "cost", "sparsities": f"{HALF}, {MOST}", **how}
+    yield {
+        **{**base, "part": "cost", "sparsities": ", ".join(map(str, design.TIMED_SPARSITIES))},
+        "processes": choose(smoke=1, quick=design.PROCESSES),
+        "budget_s": choose(smoke=0.0, quick=design.BUDGET_S),
+    }
 
 
 @page.quick
 def quick(params: Params) -> bool:
-    is_asked = params["part"] == "weights" and params.get("sparsity") in (THIRD, HALF)
-    return params["seed"] == CONFIRMING_SEEDS[0] and is_asked and "recovery" not in params
-
-
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab1_pruning import study
-
-    return (study.validated if params["draw"] == TUNING_SEED else study.judged)(params, ctx)
-
-
-# ---- arms ---------------------------------------------------------------------------------------
+    is_shown = params["part"] == "weights" and params.get("sparsity") in (THIRD, HALF)
+    return params["seed"] == CONFIRMING_SEEDS[0] and is_shown and "recovery" not in params
 
 
 def control(r: Records) -> Arm:
-    """Nothing removed, trained on as long."""
-    return arm(r.of(STEM), "nothing removed, trained as long", part="nothing")
+    """The models with nothing removed, trained on for as long as the pruned ones."""
+    return arm(r.of_experiment(STEM), "nothing removed, trained as long", part="nothing")
 
 
 def untouched(r: Records) -> Arm:
-    """Nothing removed, not trained on: the starting model, as 1.1 judged it."""
+    """The starting models, as 1.1 judged them: nothing removed, and not trained on."""
     first = recovered(r, HALF).records[0]
     method = "qat" if "tune_learning_rate" in first.case.params else "ptq"
-    found = r.of(WIDTHS).without("step_per")
-    return arm(found, "nothing removed", method=method, **picked(first, *FORMAT))
+    one_step = r.of_experiment(WIDTH_STUDY).without("step_per")
+    return arm(one_step, "nothing removed", method=method, **selected(first, *FORMAT))
 
 
 def pruned(r: Records, at: float, method: str = "l1", part: str = "weights") -> Arm:
-    """As pruned, before any training."""
-    found = r.of(STEM).without("recovery")
-    return arm(found, METHODS.get(method, method), part=part, pruning=method, sparsity=at)
+    """The models with the share `at` of a part removed, before any training."""
+    untrained = r.of_experiment(STEM).without("recovery")
+    return arm(untrained, METHODS.get(method, method), part=part, pruning=method, sparsity=at)
 
 
 def recovered(
     r: Records, at: float, method: str = "l1", part: str = "weights", *, after: str = "a pass"
 ) -> Arm:
-    """Trained on."""
+    """The models with the share `at` of a part removed and trained on: "a pass" or "short"."""
     where = {"part": part, "pruning": method, "sparsity": at, "recovery": after}
-    return arm(r.of(STEM), f"{METHODS[method]}, trained on", **where)
+    return arm(r.of_experiment(STEM), f"{METHODS[method]}, trained on", **where)
 
 
-def sheet(r: Records, kind: str, at: float | None = None) -> TimedArm:
-    """One layer's product: dense, masked or csr."""
-    return timed(r.of(STEM), kind if at is None else f"{kind} {at}", part="cost")
-
-
-# ---- claims -------------------------------------------------------------------------------------
+def product_time(r: Records, kind: str, at: float | None = None) -> TimedArm:
+    """Times of one layer's product: "dense", or "masked" or "csr" with the share `at` removed."""
+    return timed_arm(r.of_experiment(STEM), kind if at is None else f"{kind} {at}", part="cost")
 
 
 @page.claim(primary=True)
 def half_costs_little(r: Records) -> Contrast:
     """With half of the Linear weights removed by L1-norm and a pass of training, accuracy is at
     most two points below nothing removed, not trained on: which validation loss prefers."""
-    return compare(recovered(r, HALF), untouched(r)).no_worse(ENOUGH)
+    return compare(recovered(r, HALF), untouched(r)).no_worse(design.MARGIN)
 
 
 @page.claim(primary=True)
@@ -239,62 +202,52 @@ def random_at_30(r: Records) -> Contrast:
     return compare(recovered(r, THIRD, "random"), control(r))
 
 
-# ---- numbers ------------------------------------------------------------------------------------
-
-
-def bearable(r: Records, *removed: float) -> Counted:
-    """Of the weights, what L1-norm can remove before a trained model falls `ENOUGH` below nothing
-    removed: by the first model's curve, straight between these points."""
+def bearable(r: Records, *removed: float) -> ExactValue:
+    """The share of the weights that L1-norm can remove before the first model, trained on, falls
+    `MARGIN` below nothing removed; its curve is straight between the shares `removed`."""
     whole = untouched(r).first
     arms = [recovered(r, at).first for at in removed]
-    lost = (compare(a, whole).comparison.by_unit[0] for a in arms)
-    share = crossing((0.0, *removed), (0.0, *lost), -ENOUGH)
-    return percents(share, [record for a in (whole, *arms) for record in a.records])
+    losses = (compare(a, whole).comparison.by_unit[0] for a in arms)
+    lines = pairwise(zip((0.0, *removed), (0.0, *losses)))
+    crossings = (
+        x0 + (x1 - x0) * (-design.MARGIN - y0) / (y1 - y0)
+        for (x0, y0), (x1, y1) in lines
+        if y1 <= -design.MARGIN
+    )
+    share = next(crossings, removed[-1])
+    return percentage(share, [record for a in (whole, *arms) for record in a.records])
 
 
-def crossing(xs: Sequence[float], ys: Sequence[float], level: float) -> float:
-    """Where a curve first falls to a level; its end where it does not."""
-    for (x0, y0), (x1, y1) in pairwise(zip(xs, ys)):
-        if y1 <= level:
-            return x0 + (x1 - x0) * (y0 - level) / (y0 - y1)
-    return xs[-1]
-
-
-def kept(r: Records, method: str, at: float = HALF) -> Counted:
-    """Of the weights' squared magnitude, where so many of them are removed."""
+def kept(r: Records, method: str, at: float = HALF) -> ExactValue:
+    """The share of the weights' squared magnitude that is left where the share `at` is removed."""
     a = pruned(r, at, method)
-    share = fmean(kept["l2"] for kept in a.each("kept"))
-    return percents(share, a.records)
+    return percentage(fmean(shares["l2"] for shares in a.values("kept")), a.records)
 
 
-def percents(share: float, of: Iterable[Record]) -> Counted:
-    return counted(round(100 * share), "%", of=of)
-
-
-def products_left(r: Records, part: str) -> Counted:
-    """Of two factors other than zero, where half is removed by L1: in the first model."""
+def products_left(r: Records, part: str) -> ExactValue:
+    """The share of products without a zero factor in the first model, where L1 removes half."""
     a = pruned(r, HALF, part=part).first
-    return percents(a.value("zeros")["products"], a.records)
+    return percentage(a.value("zeros")["products"], a.records)
 
 
-def changed(r: Records) -> Counted:
-    """Of the answers of a model whose mask is drawn anew, in a hundred, when asked again."""
+def changed(r: Records) -> ExactValue:
+    """The share of answers that change in a second run, if the input mask is drawn anew."""
     a = pruned(r, THIRD, "fresh random", "inputs").first
-    return percents(a.value("changed") / a.value("of"), a.records)
+    return percentage(a.value("changed") / a.value("of"), a.records)
 
 
-def short_of(r: Records) -> Counted:
-    """Training sentences of a few steps."""
+def num_short(r: Records) -> ExactValue:
+    """The number of training sentences of a short training after pruning."""
     a = recovered(r, FAR, after="short")
-    return counted(a.param("recovery_examples"), of=a.records)
+    return exact(a.param("recovery_examples"), a.records)
 
 
 page.numbers(
     as_long=half_beside_training,
-    l1_near=partial(pruned, at=NEAR["l1"]),
-    random_near=partial(pruned, at=NEAR["random"], method="random"),
-    kept_l1_near=partial(kept, method="l1", at=NEAR["l1"]),
-    kept_random_near=partial(kept, method="random", at=NEAR["random"]),
+    l1_near=partial(pruned, at=design.NEAR_SPARSITIES["l1"]),
+    random_near=partial(pruned, at=design.NEAR_SPARSITIES["random"], method="random"),
+    kept_l1_near=partial(kept, method="l1", at=design.NEAR_SPARSITIES["l1"]),
+    kept_random_near=partial(kept, method="random", at=design.NEAR_SPARSITIES["random"]),
     l1=partial(recovered, at=THIRD),
     random=partial(recovered, at=THIRD, method="random"),
     l1_half=partial(recovered, at=HALF),
@@ -308,7 +261,7 @@ page.numbers(
     l1_bearable=lambda r: bearable(r, THIRD, HALF, 0.7, FAR),
     random_lost=lambda r: compare(recovered(r, THIRD, "random"), untouched(r)),
     intact=control,
-    guessing=lambda r: percents(baseline.larger_class(r), baseline.fp32(r).records),
+    guessing=baseline.guessing,
     kept_l1=partial(kept, method="l1"),
     kept_random=partial(kept, method="random"),
     left_weights=partial(products_left, part="weights"),
@@ -317,38 +270,36 @@ page.numbers(
     fixed=lambda r: pruned(r, THIRD, "random", "inputs").first,
     fresh=lambda r: pruned(r, THIRD, "fresh random", "inputs").first,
     tenth_of_both=lambda r: pruned(r, 0.1, "random", "both").first,
-    contended=contended,
-    csr_half=lambda r: sheet(r, "csr", HALF) / sheet(r, "dense"),
-    csr_most=lambda r: sheet(r, "dense") / sheet(r, "csr", MOST),
-    num_short=short_of,
-    num_test=lambda r: counted(control(r).accuracy.n, of=control(r).records),
+    contended=contended_processes,
+    csr_half=lambda r: product_time(r, "csr", HALF) / product_time(r, "dense"),
+    csr_most=lambda r: product_time(r, "dense") / product_time(r, "csr", MOST),
+    num_short=num_short,
+    num_test=lambda r: exact(control(r).accuracy.n, control(r).records),
 )
 
 
-# ---- charts and tables --------------------------------------------------------------------------
+def sparsities(r: Records, part: str, method: str, **where: Scalar) -> list[float]:
+    """The shares removed in the cases with that part, method and parameters."""
+    return r.of_experiment(STEM).where(part=part, pruning=method, **where).param_values("sparsity")
 
 
-def removed_at(r: Records, part: str, method: str, **where: Scalar) -> list[float]:
-    return r.of(STEM).where(part=part, pruning=method, **where).each("sparsity")
-
-
-def points_of(r: Records, part: str) -> list[dict[str, Any]]:
-    """A row a sparsity, from nothing removed on."""
-    ends = untouched(r), control(r)
+def accuracy_rows(r: Records, part: str) -> list[dict[str, Any]]:
+    """A row for each share removed, 0 first: arms as pruned and trained on, of both methods."""
+    before, after = untouched(r), control(r)
     if part != "weights":  # which one model alone was judged on
-        ends = ends[0].first, ends[1].first
-    before = {f"{name}, as pruned": ends[0] for name in METHODS.values()}
-    rows = {0.0: {"removed": 0.0, **before, **dict.fromkeys(METHODS.values(), ends[1])}}
+        before, after = before.first, after.first
+    row: dict[str, Any] = {f"{name}, as pruned": before for name in METHODS.values()}
+    rows = {0.0: {"removed": 0.0, **row, **dict.fromkeys(METHODS.values(), after)}}
     for method, name in METHODS.items():
-        for at in removed_at(r.without("recovery"), part, method):
+        for at in sparsities(r.without("recovery"), part, method):
             row = rows.setdefault(at, {"removed": at})
             row[f"{name}, as pruned"] = pruned(r, at, method, part)
-        for at in removed_at(r, part, method, recovery="a pass"):
+        for at in sparsities(r, part, method, recovery="a pass"):
             rows.setdefault(at, {"removed": at})[name] = recovered(r, at, method, part)
     return [rows[at] for at in sorted(rows)]
 
 
-def drawn(r: Records, rows: Sequence[Row], facet: str | None = None) -> Chart:
+def accuracy_chart(r: Records, rows: Sequence[Row], facet: str | None = None) -> Chart:
     lines = [line(f"{name}, as pruned", like=name) for name in METHODS.values()]
     return Chart(
         rows,
@@ -361,25 +312,26 @@ def drawn(r: Records, rows: Sequence[Row], facet: str | None = None) -> Chart:
 
 @page.chart
 def accuracy(r: Records) -> Chart:
-    return drawn(r, points_of(r, "weights"))
+    return accuracy_chart(r, accuracy_rows(r, "weights"))
 
 
 @page.chart
 def inputs_and_both(r: Records) -> Chart:
-    rows = [{"pruned": part, **row} for part in PARTS[1:] for row in points_of(r, part)]
-    return drawn(r, rows, "pruned")
+    parts = ("inputs", "both")
+    rows = [{"pruned": part, **row} for part in parts for row in accuracy_rows(r, part)]
+    return accuracy_chart(r, rows, "pruned")
 
 
 @page.chart
 def histogram(r: Records) -> Chart:
-    """One layer's weights by magnitude, and what each mask kept of half of them: of one model."""
-    found = r.of(STEM).one(part="magnitudes").values
-    total, width = sum(found["all"]), found["top"] / len(found["all"])
+    """Histograms of one layer's weights by magnitude: all, and those kept by masks of half."""
+    counts = r.of_experiment(STEM).single(part="magnitudes").values
+    total, width = sum(counts["all"]), counts["top"] / len(counts["all"])
     kept_by = {method: f"kept by {name}" for method, name in METHODS.items()}
     rows = [
         {"magnitude": (i + 0.5) * width, "all weights": count / total}
-        | {name: found[method][i] / total for method, name in kept_by.items()}
-        for i, count in enumerate(found["all"])
+        | {name: counts[method][i] / total for method, name in kept_by.items()}
+        for i, count in enumerate(counts["all"])
     ]
     lines = [line(name, markers=False, like=METHODS[m]) for m, name in kept_by.items()]
     return Chart(
@@ -392,9 +344,9 @@ def histogram(r: Records) -> Chart:
 
 @page.table
 def points(r: Records) -> Sequence[Row]:
-    """Of the weights."""
+    """Accuracy by method and share of the weights that is removed, as pruned and trained on."""
     rows: list[Row] = []
-    for row in points_of(r, "weights"):
+    for row in accuracy_rows(r, "weights"):
         cells: dict[str, Any] = {"removed": f"{100 * row['removed']:g} %"}
         for name in METHODS.values():
             cells |= {f"{name}, as pruned": row.get(f"{name}, as pruned", "")}
@@ -405,14 +357,16 @@ def points(r: Records) -> Sequence[Row]:
 
 @page.table
 def every(r: Records) -> Sequence[Row]:
-    """Every point of inputs and of both as pruned, and what L1 then leaves, counted."""
+    """Accuracy as pruned, and the zeros and products that L1 leaves, by part and share removed."""
     rows: list[Row] = []
-    for part in PARTS:
-        for at in removed_at(r.without("recovery"), part, "l1"):
-            l1 = pruned(r, at, part=part)
-            zeros = {name: fmean(one[name] for one in l1.each("zeros")) for name in ZEROS}
+    for part in design.PARTS:
+        for at in sparsities(r.without("recovery"), part, "l1"):
+            zeros = pruned(r, at, part=part).values("zeros")
             accuracies = {name: pruned(r, at, m, part) for m, name in METHODS.items()}
-            shares = {title: per_cent(zeros[name]) for name, title in ZEROS.items()}
+            shares = {
+                title: per_cent(fmean(model[name] for model in zeros))
+                for name, title in ZEROS.items()
+            }
             rows.append({"pruned": part, "removed": f"{100 * at:g} %", **accuracies, **shares})
     return rows
 
@@ -422,37 +376,32 @@ ZEROS = {"weights": "zero weights", "inputs": "zero inputs", "products": "produc
 
 @page.table
 def costs(r: Records) -> Sequence[Row]:
-    """What zeros cost in one layer, beside what the model can do with as many."""
-    dense, one = sheet(r, "dense"), r.of(STEM).one(part="cost")
+    """Speed and bytes of one pruned layer, beside the accuracy of a model with as many zeros."""
+    dense, num_bytes = (
+        product_time(r, "dense"),
+        r.of_experiment(STEM).single(part="cost").values["bytes"],
+    )
     return [
         {
             "weights removed": f"{100 * float(at):g} %",
             "accuracy as pruned": pruned(r, float(at)),
-            "masked, speed": dense / sheet(r, "masked", float(at)),
-            "CSR, speed": dense / sheet(r, "csr", float(at)),
-            "CSR, bytes": f"{number(size['csr'] / size['dense'])} ×",
+            "masked, speed": dense / product_time(r, "masked", float(at)),
+            "CSR, speed": dense / product_time(r, "csr", float(at)),
+            "CSR, bytes": f"{number(stored['csr'] / stored['dense'])} ×",
         }
-        for at, size in sorted(one.values["bytes"].items())
+        for at, stored in sorted(num_bytes.items())
     ]
 
 
-# How the effect differs from model to model: of five models of an earlier 1.1 after a pass of
-# training, at 8 and at 4 bits against FP32. From sentence to sentence in the mean over them: of
-# three models of an earlier run of this page.
-SPREADS = {
-    "half of the weights cost nothing": (ENOUGH, 0.0074, 0.22),
-    "L1-norm wins by 5 points": (0.05, 0.0173, 0.30),
-}
-
-page.power(SPREADS, units=len(CONFIRMING_SEEDS))
+page.power(design.TRUTHS)
 
 
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after a pass of training, by learning rate."""
-    what: dict[str, Params] = {
+    trainings: dict[str, Params] = {
         "nothing removed": {"part": "nothing"},
         "half of the weights removed, L1-norm": {"pruning": "l1"},
         "three in ten removed, random": {"pruning": "random"},
     }
-    return rate_rows(r.tuning, what, "recovery_learning_rate")
+    return rate_rows(r.tuning, trainings, "recovery_learning_rate")

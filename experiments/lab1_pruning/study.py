@@ -1,7 +1,7 @@
-"""What a case of the pruning study runs: a model pruned, trained on, judged; one layer timed.
+"""Prune a model, train it on, judge it; time one of its layers.
 
-Weights are ranked within a layer. Inputs are pruned by L1 through a threshold a layer, by chance
-through features that are the same for every token; see `compression.prune.prune_inputs_`.
+Weights are ranked within a layer. Inputs are pruned by L1 through a threshold for each layer, at
+random through features that are the same for every token; see `compression.prune.prune_inputs_`.
 
 Units: seconds a call, bytes of the stored weight; magnitudes as the weights have them.
 """
@@ -16,42 +16,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from experiments.lab1_pruning import design
 from madl.compression import prune
 from madl.compression.quantize import linear_layers
-from madl.logbook.experiment import Context
+from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.machine import timing
 from madl.training import baseline, compressed
 from madl.training.data import batches_by_length
 from madl.training.train import EVALUATION_BATCH, evaluate, train
 
-CALIBRATION = 32  # training sentences that set the rules of inputs, alike in length: no padding
-PROBE = 32  # validation sentences on which zeros are counted
-LAYER = 4  # the first feed-forward matrix, the largest kind: shown and timed
 BINS = 60
-TOKENS = 256
 
 
-def judged(params: Params, ctx: Context) -> Values:
-    """A point on the test split; or what is shown or timed of one layer."""
+def run(params: Params, ctx: Context) -> Values:
+    """Run one case: a pruned model, judged, or the costs or the magnitudes of a layer.
+
+    A model is judged on validation on the tuning seed, on test on any other.
+    """
     if params["part"] == "cost":
-        return costs(params, ctx)
+        return layer_costs(params, ctx)
     if params["part"] == "magnitudes":
         return magnitudes(compressed.build(params, ctx), params)
-    model, counted = point(params, ctx)
-    return {**counted, **baseline.judge_on_test(model, params, ctx.device)}
-
-
-def validated(params: Params, ctx: Context) -> Values:
-    """What there is to choose a learning rate by."""
-    model, counted = point(params, ctx)
-    return {**counted, **baseline.judge_on_validation(model, params, ctx.device)}
-
-
-def point(params: Params, ctx: Context) -> tuple[nn.Module, Values]:
-    """The starting model, pruned and trained on as the parameters say, and what was counted."""
+    is_tuning = params["draw"] == TUNING_SEED
+    judge = baseline.judge_on_validation if is_tuning else baseline.judge_on_test
     if params["part"] == "nothing" and params.get("tune_learning_rate") is None:
-        return as_width_study(params, ctx), {}
+        return judge(build_control(params, ctx), params, ctx.device)
     model = compressed.build(params, ctx)
     before = [layer.weight.detach().clone() for layer in linear_layers(model)]
     masks = prune_(model, params)
@@ -61,17 +51,17 @@ def point(params: Params, ctx: Context) -> tuple[nn.Module, Values]:
     values["zeros"] = zeros(model, params)
     if params.get("pruning") == "fresh random":
         values |= judged_twice(model, params, ctx)
-    return model, values
+    return {**values, **judge(model, params, ctx.device)}
 
 
-def as_width_study(params: Params, ctx: Context) -> nn.Module:
-    """Nothing removed, trained on as question 1.1 does it: a checkpoint of its is taken."""
-    same = {name: params[name.replace("tune", "recovery")] for name in compressed.TUNE_FIELDS}
-    return compressed.build({**params, **same}, ctx)
+def build_control(params: Params, ctx: Context) -> nn.Module:
+    """The model with nothing removed, trained by 1.1's recipe: its checkpoint, if it is there."""
+    tune = {name: params[name.replace("tune", "recovery")] for name in compressed.TUNE_FIELDS}
+    return compressed.build({**params, **tune}, ctx)
 
 
 def prune_(model: nn.Module, params: Params) -> list[Tensor]:
-    """Mask weights and prune inputs; returns the masks of weights, where there are any."""
+    """Prune a model's weights, inputs or both; returns the masks of its weights, or no masks."""
     part, method, seed = params["part"], str(params.get("pruning")), int(params["seed"] or 0)
     sparsity = float(params["sparsity"] or 0)
     masks: list[Tensor] = []
@@ -84,14 +74,14 @@ def prune_(model: nn.Module, params: Params) -> list[Tensor]:
 
 
 def calibration(params: Params) -> dict[str, Tensor]:
-    """Sentences of the middle length."""
-    data = baseline.load_splits(params).train.first(32 * CALIBRATION)
-    batches = list(batches_by_length(data, CALIBRATION))
+    """A batch of training sentences of middle length, which sets L1's thresholds of inputs."""
+    data = baseline.load_splits(params).train.first(32 * design.CALIBRATION_SENTENCES)
+    batches = list(batches_by_length(data, design.CALIBRATION_SENTENCES))
     return data.batch(batches[len(batches) // 2])
 
 
 def train_on_(model: nn.Module, masks: list[Tensor], params: Params, ctx: Context) -> None:
-    """The masks hold meanwhile."""
+    """Train a pruned model for a pass, in which masked weights stay zero."""
     examples = params["recovery_examples"]
     assert examples is None or isinstance(examples, int)
     data = baseline.load_splits(params).train.first(examples)
@@ -102,14 +92,14 @@ def train_on_(model: nn.Module, masks: list[Tensor], params: Params, ctx: Contex
 
 
 def zeros(model: nn.Module, params: Params) -> Values:
-    """Counted on validation sentences, padding left out."""
-    probe = baseline.load_splits(params).validation.first(PROBE)
+    """Shares of zeros, and of products left, in all layers, on validation without padding."""
+    probe = baseline.load_splits(params).validation.first(design.PROBE_SENTENCES)
     batches = batches_by_length(probe, EVALUATION_BATCH)
     return prune.product_zeros(model.cpu(), (probe.batch(indices) for indices in batches))
 
 
 def judged_twice(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """How many validation sentences are answered otherwise the second time."""
+    """Evaluate validation twice: how many sentences `changed` between right and wrong."""
     data = baseline.load_splits(params).validation
     first, again = (evaluate(model, data, device=ctx.device).correct for _ in range(2))
     return {"changed": sum(a != b for a, b in zip(first, again, strict=True)), "of": len(data)}
@@ -119,28 +109,28 @@ def judged_twice(model: nn.Module, params: Params, ctx: Context) -> Values:
 
 
 def magnitudes(model: nn.Module, params: Params) -> Values:
-    """How many weights of the layer, and how many that each mask keeps, are of each magnitude.
+    """Histograms of the layer's weights by magnitude: of all, and of those that each mask keeps.
 
     The bins, all of one width, reach from zero to the 99.9th percentile (`top`).
     """
     weights = [layer.weight.detach() for layer in linear_layers(model)]
     sparsity, seed = float(params["sparsity"] or 0), int(params["seed"] or 0)
-    top = float(weights[LAYER].abs().flatten().quantile(0.999))
+    top = float(weights[design.LAYER].abs().flatten().quantile(0.999))
 
     def histogram(values: Tensor) -> list[float]:
         return torch.histc(values.abs(), bins=BINS, min=0.0, max=top).tolist()
 
-    found: Values = {"top": top, "all": histogram(weights[LAYER])}
+    values: Values = {"top": top, "all": histogram(weights[design.LAYER])}
     for method in prune.METHODS:
         masks = prune.weight_masks(weights, sparsity=sparsity, method=method, seed=seed)
-        found |= {method: histogram(weights[LAYER][masks[LAYER]])}
-    return found
+        values[method] = histogram(weights[design.LAYER][masks[design.LAYER]])
+    return values
 
 
-def costs(params: Params, ctx: Context) -> Values:
-    """The layer's product in several processes, dense, masked and as CSR, and its bytes."""
-    weight = linear_layers(compressed.build(params, ctx))[LAYER].weight
-    sparsities = [float(one) for one in str(params["sparsities"]).split(", ")]
+def layer_costs(params: Params, ctx: Context) -> Values:
+    """One layer's times, dense, masked and as CSR, from several processes, and its bytes."""
+    weight = linear_layers(compressed.build(params, ctx))[design.LAYER].weight
+    sparsities = list(map(float, str(params["sparsities"]).split(", ")))
     with tempfile.TemporaryDirectory(prefix="madl-layer-") as folder:
         path = Path(folder) / "weight.npy"
         np.save(path, weight.detach().numpy())
@@ -150,34 +140,36 @@ def costs(params: Params, ctx: Context) -> Values:
         }
         function = "experiments.lab1_pruning.study:timed_products"
         processes = int(params["processes"] or 1)
-        found = timing.over_processes(function, argument, processes=processes)
-    return {**found, "bytes": {str(s): stored_bytes(masked(weight, s)) for s in sparsities}}
+        times = timing.over_processes(function, argument, processes=processes)
+    return {**times, "bytes": {str(s): stored_bytes(masked(weight, s)) for s in sparsities}}
 
 
 def masked(weight: Tensor, sparsity: float) -> Tensor:
+    """The weight with the share `sparsity` of its values, the smallest magnitudes, set to zero."""
     (mask,) = prune.weight_masks([weight], sparsity=sparsity, method="l1")
     return weight.detach() * mask
 
 
 @torch.no_grad()
 def timed_products(argument: Mapping[str, Any]) -> Values:
-    """Products of one input with the weight: dense, and at each sparsity masked and as CSR.
+    """Time products of one input with the weight: dense, and at each sparsity masked and as CSR.
 
-    For `machine.fresh.call`.
+    A fresh process calls it.
     """
     torch.set_num_threads(argument["threads"])
     device, budget_s = argument["device"], argument["budget_s"]
     weight = torch.from_numpy(np.load(argument["path"])).to(device)
-    x = torch.randn(TOKENS, weight.shape[1], device=device)  # (tokens, in_features)
+    x = torch.randn(design.TIMED_TOKENS, weight.shape[1], device=device)  # (tokens, in_features)
     calls: dict[str, timing.Call] = {"dense": lambda: F.linear(x, weight)}
     for sparsity in argument["sparsities"]:
         calls |= products(x, str(sparsity), masked(weight, sparsity))
     subjects = {name: timing.observe(call, [x]) for name, call in calls.items()}
-    measured = timing.compare(calls, device=device, budget_s=budget_s, subjects=subjects)
-    return {"measurements": {name: one.to_json() for name, one in measured.items()}}
+    times = timing.compare(calls, device=device, budget_s=budget_s, subjects=subjects)
+    return {"measurements": {name: time.to_json() for name, time in times.items()}}
 
 
 def products(x: Tensor, sparsity: str, weight: Tensor) -> dict[str, timing.Call]:
+    """Calls of the product with a masked weight, as it is and as CSR, by name."""
     sparse = weight.to_sparse_csr()
     assert torch.allclose(sparse @ x.T, F.linear(x, weight).T, atol=1e-3)
     return {
@@ -187,6 +179,6 @@ def products(x: Tensor, sparsity: str, weight: Tensor) -> dict[str, timing.Call]
 
 
 def stored_bytes(weight: Tensor) -> dict[str, int]:
-    """Of the dense array, and of CSR in float32 with 32-bit columns."""
-    kept = int((weight != 0).sum())
-    return {"dense": 4 * weight.numel(), "csr": 8 * kept + 4 * (weight.shape[0] + 1)}
+    """Bytes of the dense array, and of CSR in float32 with 32-bit columns."""
+    nonzero = int((weight != 0).sum())
+    return {"dense": 4 * weight.numel(), "csr": 8 * nonzero + 4 * (weight.shape[0] + 1)}

@@ -1,73 +1,43 @@
-"""Question 1.1: accuracy against fixed-point width, after quantization and after training on.
-
-Every Linear layer takes fixed point of one width. What is chosen, on the tuning seed and by
-validation loss, stands here as constants: how many bits lie after the point, and the rates of
-training on; `baseline.PASSES` is chosen so, too.
-"""
+"""Question 1.1: accuracy against fixed-point width, after quantization and after training on."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean
 
+from experiments.lab1_quantization import design
+from experiments.lab1_quantization.design import FRACTIONS, NARROW_BITS
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, doubling, level, line, percent
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.drawing import Panel, field, field_table, says
-from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Record, Records, Row, Scalar, Values
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Experiment, Plan
+from madl.logbook.numbers import ExactValue, exact, percentage
+from madl.logbook.records import Params, Record, Records, Row, Scalar
 from madl.logbook.searches import rate_rows
-from madl.logbook.stats import Estimate, per_cent, scientific
+from madl.logbook.values import Estimate, per_cent, scientific
 from madl.training import baseline
 
 page = Experiment(title="Fixed-point width: PTQ and QAT")
 
-Pair = tuple[int, int]  # bits after the point: of weights and biases, of inputs
 
-NARROW, PROBE = 4, 8  # bits: the narrowest, and what the coursework starts from
-STARTS: dict[int, Pair] = {  # of the searches for the point
-    **{4: (5, 2), 5: (6, 3), 6: (6, 3), 7: (7, 4), 8: (8, 4), 10: (8, 5), 12: (10, 6)},
-    **{16: (12, 9), 24: (16, 12), 32: (20, 16)},
-}
-# Bits after the point of weights and of inputs, where validation loss is least on the tuning seed.
-CHOSEN: dict[int, Pair] = {
-    **{4: (5, 2), 5: (6, 3), 6: (6, 2), 7: (6, 3), 8: (8, 3), 10: (9, 4), 12: (8, 5)},
-    **{16: (13, 7), 24: (16, 12), 32: (20, 16)},
-}
-SHARED = {4: 5, 5: 5, 6: 5, 8: 6}  # of both, where one point is best
-ALONE = {"weights": 5, "inputs": 3}  # at the narrowest width, the other operand in FP32
-# Rates of training on; None: FP32. A lower one than these tends to no training at all.
-TRIED: dict[int | None, tuple[float, ...]] = {
-    **{None: (1e-5, 3e-5, 1e-4), 4: (1e-5, 3e-5, 1e-4, 3e-4, 1e-3), 5: (3e-5, 1e-4, 3e-4, 1e-3)},
-    **{6: (3e-5, 1e-4, 3e-4), 8: (1e-5, 3e-5)},
-}
-# Of those the one of least validation loss, unless training collapses there or at the next one: to
-# chance on the tuning seed, and next to that on some other.
-COLLAPSED = 0.65  # nats: of chance, log 2
-RATES: dict[int | None, float] = {None: 3e-5, 4: 1e-4, 5: 1e-4, 6: 1e-4, 8: 1e-5}
-STEEP = 3e-4  # at the narrowest width, of least loss, next to a collapse
-TRAINED = (4, 8)  # bits, on every seed
-TRAINED_ONCE = (5, 6, 10, 12, 16, 32)  # on the first; at the rate of eight bits where none is tried
-FIXED_RULE = 4  # one of the coursework's two rules: always four bits after the point
-STEPS = ("layer", "row")  # what has a step of its own
+def format_params(width: int, fractions: tuple[int, int], operands: str = "both") -> Params:
+    """The parameters of a format, and of the operands that take it: weights, inputs or both."""
+    weights, inputs = fractions
+    points = {"frac_width": weights, "input_frac_width": inputs}
+    return {"operands": operands, "width": width, **points}
 
 
-# ---- cases --------------------------------------------------------------------------------------
+def trained(plan: Plan, seed: int, width: int | None, rate: float | None = None) -> Params:
+    """Parameters of a model trained on in the chosen format of a width, or in FP32 (None)."""
+    method: Params = {"method": "control"}
+    if width is not None:
+        method = {"method": "qat", **format_params(width, FRACTIONS[width])}
+    recipe = baseline.retraining_params(plan, rate or chosen_rate(width))
+    return {**method, **baseline.drawn_params(plan, seed), **recipe}
 
 
-def trained(plan: Plan, learning_rate: float) -> Params:
-    return {
-        "tune_examples": plan.profile.choose(smoke=32, quick=None),
-        "tune_learning_rate": learning_rate,
-        "tune_batch_size": 16,
-    }
-
-
-def point(width: int, pair: Pair, operands: str = "both") -> Params:
-    """The parameters of a format, and of what takes it: weights, inputs, both."""
-    weights, inputs = pair
-    named = {"frac_width": weights, "input_frac_width": inputs}
-    return {"operands": operands, "width": width, **named}
+def chosen_rate(width: int | None) -> float:
+    return design.RATES.get(width, design.RATES[design.WIDTHS_TRAINED[-1]])
 
 
 @page.tuning
@@ -75,79 +45,51 @@ def tuning(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
     for passes in choose(smoke=(1,), quick=(3, 1, 2)):
         yield {"method": "fp32", **baseline.drawn_params(plan, TUNING_SEED, passes)}
-    base = baseline.drawn_params(plan, TUNING_SEED)
-    for width, (weights, inputs) in choose(smoke={NARROW: CHOSEN[NARROW]}, quick=STARTS).items():
-        yield {"method": "sweep", **base, **start(width, weights, inputs)}
-    for operands, frac in (("weights", 5), ("inputs", 2)):
-        yield {"method": "sweep", **base, **start(NARROW, frac, frac, operands)}
-    few = {None: TRIED[None][:1], NARROW: TRIED[NARROW][:1]}
-    for width, rates in choose(smoke=few, quick=TRIED).items():
-        for rate in rates:
-            yield {**on_at(base, width), **trained(plan, rate)}
-
-
-def rate_at(width: int | None) -> float:
-    return RATES.get(width, RATES[TRAINED[-1]])
-
-
-def start(width: int, weights: int, inputs: int, operands: str = "both") -> Params:
-    return {
-        **{"operands": operands, "width": width},
-        **{"start_weights": weights, "start_inputs": inputs},
-    }
-
-
-def on_at(base: Params, width: int | None) -> Params:
-    """What is trained on: in the chosen format of a width, or in FP32."""
-    if width is None:
-        return {"method": "control", **base}
-    return {"method": "qat", **base, **point(width, CHOSEN[width])}
+    widths = choose(smoke=[NARROW_BITS], quick=list(FRACTIONS))
+    starts = [("both", width, *design.FIRST_FRACTIONS[width]) for width in widths]
+    starts += [(part, NARROW_BITS, f, f) for part, f in design.FIRST_LONE_FRACTIONS.items()]
+    names = ("operands", "width", "start_weights", "start_inputs")
+    for start in starts:
+        base = baseline.drawn_params(plan, TUNING_SEED)
+        yield {"method": "sweep", **base, **dict(zip(names, start))}
+    for width, rates in design.RATES_TRIED.items():
+        few = rates[: width in (None, NARROW_BITS)]
+        for rate in choose(smoke=few, quick=rates):
+            yield trained(plan, TUNING_SEED, width, rate)
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    choose = plan.profile.choose
+    choose, narrow = plan.profile.choose, FRACTIONS[NARROW_BITS]
+    formats = [
+        *(format_params(width, fractions) for width, fractions in FRACTIONS.items()),
+        *(format_params(width, (f, f)) for width, f in design.SHARED_FRACTIONS.items()),
+        *(format_params(NARROW_BITS, (f, f), part) for part, f in design.LONE_FRACTIONS.items()),
+        *({**format_params(NARROW_BITS, narrow), "step_per": o} for o in design.STEP_OWNERS),
+    ]
     for seed in plan.seeds:  # first, so that workers fine-tune side by side
         yield {"method": "fp32", **baseline.drawn_params(plan, seed)}
     for seed in plan.seeds:
-        base = baseline.drawn_params(plan, seed)
-        for width, own in CHOSEN.items():
-            yield {"method": "ptq", **base, **point(width, own)}
-        for width, frac in SHARED.items():
-            yield {"method": "ptq", **base, **point(width, (frac, frac))}
-        for operands, frac in ALONE.items():
-            yield {"method": "ptq", **base, **point(NARROW, (frac, frac), operands)}
-        for per in STEPS:
-            yield {"method": "ptq", **base, **point(NARROW, CHOSEN[NARROW]), "step_per": per}
-        for width in (None, NARROW):
-            yield {**on_at(base, width), **trained(plan, rate_at(width))}
+        for of_format in formats:
+            yield {"method": "ptq", **baseline.drawn_params(plan, seed), **of_format}
+        for width in (None, NARROW_BITS):
+            yield trained(plan, seed, width)
     for seed in choose(smoke=(), quick=plan.seeds):
-        yield {**on_at(baseline.drawn_params(plan, seed), NARROW), **trained(plan, STEEP)}
-    for width in choose(smoke=(), quick=(*reversed(TRAINED[1:]), *TRAINED_ONCE)):
-        for seed in plan.seeds[: 1 if width in TRAINED_ONCE else None]:
-            base = baseline.drawn_params(plan, seed)
-            yield {**on_at(base, width), **trained(plan, rate_at(width))}
+        yield trained(plan, seed, NARROW_BITS, design.STEEP_RATE)
+    for width in choose(smoke=(), quick=design.WIDTHS_TRAINED[1:]):
+        for seed in plan.seeds:
+            yield trained(plan, seed, width)
+    for width in choose(smoke=(), quick=design.WIDTHS_TRAINED_ONCE):
+        yield trained(plan, plan.seeds[0], width)
 
 
 @page.quick
 def quick(params: Params) -> bool:
-    is_ptq = params["method"] == "ptq" and params["width"] in (NARROW, 6, PROBE)
-    plain = params.get("operands") == "both" and "step_per" not in params
-    return params["seed"] == CONFIRMING_SEEDS[0] and (
-        params["method"] == "fp32" or (is_ptq and plain)
-    )
-
-
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab1_quantization import study
-
-    if params["draw"] == TUNING_SEED:
-        return study.validated(params, ctx)
-    return study.judged(params, ctx)
-
-
-# ---- arms ---------------------------------------------------------------------------------------
+    is_first = params["seed"] == CONFIRMING_SEEDS[0]
+    if params["method"] == "ptq":
+        is_plain = params["operands"] == "both" and "step_per" not in params
+        return is_first and is_plain and params["width"] in (NARROW_BITS, 6, design.COURSE_BITS)
+    return is_first and params["method"] == "fp32"
 
 
 def fp32(r: Records) -> Arm:
@@ -158,51 +100,51 @@ def control(r: Records) -> Arm:
     return arm(r, "FP32 trained as long", method="control")
 
 
-def ptq(r: Records, width: int = NARROW) -> Arm:
-    """Quantized alone, with a point for weights and one for inputs."""
-    return judged(r, f"PTQ at {width} bits", method="ptq", **point(width, CHOSEN[width]))
+def ptq(r: Records, width: int = NARROW_BITS) -> Arm:
+    """The models quantized alone (PTQ), with one binary point for weights and one for inputs."""
+    return plain(r, f"PTQ at {width} bits", method="ptq", **format_params(width, FRACTIONS[width]))
 
 
-def shared(r: Records, width: int = NARROW) -> Arm:
-    """Quantized alone, with the best point for both."""
-    one = (SHARED[width], SHARED[width])
-    return judged(r, f"PTQ at {width} bits, one point for both", method="ptq", **point(width, one))
+def shared(r: Records, width: int = NARROW_BITS) -> Arm:
+    """The models quantized alone, with the best common binary point for weights and inputs."""
+    pair = (design.SHARED_FRACTIONS[width], design.SHARED_FRACTIONS[width])
+    return plain(
+        r, f"PTQ at {width} bits, one point for both", method="ptq", **format_params(width, pair)
+    )
 
 
 def alone(r: Records, operands: str) -> Arm:
-    """Quantized alone, at the narrowest width, one operand of the two."""
-    one = (ALONE[operands], ALONE[operands])
-    return judged(r, f"{operands} alone", method="ptq", **point(NARROW, one, operands))
+    """The models with the weights alone or the inputs alone quantized, at the narrowest width."""
+    pair = (design.LONE_FRACTIONS[operands], design.LONE_FRACTIONS[operands])
+    return plain(r, f"{operands} alone", method="ptq", **format_params(NARROW_BITS, pair, operands))
 
 
 def own_steps(r: Records, per: str) -> Arm:
-    """Quantized alone, at the narrowest width, with a step for each layer's or row's weights."""
+    """The models quantized alone, at the narrowest width, with a step for each layer or row."""
     return arm(r, f"a step per {per}", method="ptq", step_per=per)
 
 
-def qat(r: Records, width: int = NARROW) -> Arm:
-    """Trained on in PTQ's format."""
-    where = {"width": width, "tune_learning_rate": rate_at(width)}
-    return judged(r, f"QAT at {width} bits", method="qat", **where)
+def qat(r: Records, width: int = NARROW_BITS) -> Arm:
+    """The models trained on in PTQ's format (QAT), at the rate that is chosen for the width."""
+    at = {"width": width, "tune_learning_rate": chosen_rate(width)}
+    return plain(r, f"QAT at {width} bits", method="qat", **at)
 
 
 def steep(r: Records) -> Arm:
-    """The same at the narrowest width, at the rate of least validation loss."""
-    where = {"width": NARROW, "tune_learning_rate": STEEP}
-    return judged(r, f"QAT at {NARROW} bits, next to a collapse", method="qat", **where)
+    """The QAT models at the narrowest width, trained at the rate of least validation loss."""
+    at = {"width": NARROW_BITS, "tune_learning_rate": design.STEEP_RATE}
+    return plain(r, f"QAT at {NARROW_BITS} bits, next to a collapse", method="qat", **at)
 
 
-def judged(r: Records, label: str, **where: Scalar) -> Arm:
+def plain(r: Records, label: str, **where: Scalar) -> Arm:
+    """An arm of models whose layers and rows have no step of their own."""
     return arm(r.without("step_per"), label, **where)
-
-
-# ---- claims -------------------------------------------------------------------------------------
 
 
 @page.claim(primary=True)
 def eight_bits_are_enough(r: Records) -> Contrast:
     """At 8 bits, PTQ is at most one point less accurate than FP32."""
-    return compare(ptq(r, PROBE), fp32(r)).no_worse(0.01)
+    return compare(ptq(r, design.COURSE_BITS), fp32(r)).no_worse(0.01)
 
 
 @page.claim(primary=True)
@@ -253,23 +195,6 @@ def layers_want_their_own_step(r: Records) -> Contrast:
     return compare(own_steps(r, "layer"), ptq(r))
 
 
-# ---- numbers ------------------------------------------------------------------------------------
-
-
-def clipped(r: Records) -> Counted:
-    """Of the inputs at the narrowest width, where one point for both is best."""
-    a = shared(r)
-    return counted(round(100 * mean_share(a, LOSSES["inputs clipped"])), "%", of=a.records)
-
-
-def zeroed(r: Records) -> Counted:
-    """Of the weights that would become zero with the point of the inputs."""
-    a = fp32(r)
-    below = -CHOSEN[NARROW][1] - 1 - a.first.value("octaves")["first"]
-    share = fmean(sum(held["weights"][:below]) for held in a.each("octaves"))
-    return counted(round(100 * share), "%", of=a.records)
-
-
 LOSSES = {
     "weights to zero": "weight_zeroed",
     "weights clipped": "weight_saturated",
@@ -278,8 +203,21 @@ LOSSES = {
 }
 
 
-def mean_share(a: Arm, what: str) -> float:
-    return fmean(record.values["shares"][what] for record in a.records)
+def lost_share(a: Arm, loss: str) -> float:
+    """The share of values, 0…1, that a format loses in a way of `LOSSES`: mean of the models."""
+    return fmean(record.values["shares"][LOSSES[loss]] for record in a.records)
+
+
+def clipped(r: Records) -> ExactValue:
+    """The share of inputs clipped at the narrowest width, at the best common binary point."""
+    return percentage(lost_share(shared(r), "inputs clipped"), shared(r).records)
+
+
+def zeroed(r: Records) -> ExactValue:
+    """The share of weights that would round to zero if they had the binary point of the inputs."""
+    below = -FRACTIONS[NARROW_BITS][1] - 1 - fp32(r).first.value("octaves")["first"]
+    shares = [sum(octaves["weights"][:below]) for octaves in fp32(r).values("octaves")]
+    return percentage(fmean(shares), fp32(r).records)
 
 
 page.numbers(
@@ -297,49 +235,47 @@ page.numbers(
     same_training=the_same_training_of_fp32,
     zeroed=zeroed,
     clipped=clipped,
-    chance=lambda r: counted(round(100 * baseline.larger_class(r)), "%", of=fp32(r).records),
-    num_test=lambda r: counted(fp32(r).accuracy.n, of=fp32(r).records),
+    chance=baseline.guessing,
+    num_test=lambda r: exact(fp32(r).accuracy.n, fp32(r).records),
 )
 
 
-# ---- figures and tables -------------------------------------------------------------------------
+SHARED = "PTQ, one fraction width"
 
 
 @page.chart
 def accuracy(r: Records) -> Chart:
-    trained_at = r.where(method="qat").each("width")
-    one = "PTQ, one fraction width"
+    widths_trained = r.where(method="qat").param_values("width")
     rows = [
         {
             "width": width,
             "PTQ": ptq(r, width),
-            "QAT": qat(r, width) if width in trained_at else None,
-            one: shared(r, width) if width in SHARED else None,
+            "QAT": qat(r, width) if width in widths_trained else None,
+            SHARED: shared(r, width) if width in design.SHARED_FRACTIONS else None,
         }
-        for width in CHOSEN
+        for width in FRACTIONS
     ]
-    marks = [line("PTQ"), line("QAT"), line(one), level(fp32(r)), level(control(r))]
-    marks.append(level(baseline.larger_class(r), "larger class"))
+    levels = [level(fp32(r)), level(control(r)), level(baseline.larger_class(r), "larger class")]
+    marks = [*map(line, ("PTQ", "QAT", SHARED)), *levels]
     return Chart(rows, x=doubling("width", "bits"), y=percent("test accuracy"), marks=marks)
 
 
 # ---- a format as a window over magnitudes -------------------------------------------------------
 
 SIZE, ROOM, GAP, TOP = 360.0, 84.0, 34.0, 18.0  # of the picture, a part of it, and between the two
-PARTS = ("weights", "inputs")
 
 
 def octaves_alt(rows: Sequence[Row]) -> str:
-    return f"Weights and inputs by magnitude. {window(first_format(rows))}"
+    return f"Weights and inputs by magnitude. {window_words(first_format(rows))}"
 
 
 def octaves_panels(rows: Sequence[Row]) -> list[Panel]:
-    """The first format; the script shows any other."""
+    """The only panel, which shows the first format; the page's script shows any other."""
     at = first_format(rows)
     losses = ((name, field(name, per_cent(at[name]))) for name in LOSSES)
     accuracy = ("test accuracy", field("accuracy", at["accuracy"]))
     table = field_table(("of this format", ""), (*losses, accuracy))
-    svg = f'<div class="beside">{picture(rows, at)}{table}</div>\n{says(window(at))}'
+    svg = f'<div class="beside">{window_svg(rows, at)}{table}</div>\n{says(window_words(at))}'
     return [Panel(title="", svg=svg, folded=False)]
 
 
@@ -347,24 +283,24 @@ def first_format(rows: Sequence[Row]) -> Row:
     return next(row for row in rows if row["what"] == "format")
 
 
-def window(at: Row) -> str:
-    """The script has the same words."""
+def window_words(at: Row) -> str:
+    """The format in a sentence, as the page's script composes it, too."""
     width, weights, inputs = at["width"], at["weights"], at["inputs"]
     if weights == inputs:
         return f"{width} bits, {weights} after the point: one window for both."
     return f"{width} bits: {weights} after the point of weights, {inputs} after that of inputs."
 
 
-def picture(rows: Sequence[Row], at: Row) -> str:
-    """Bars, and what lies outside the window of the format, of weights above those of inputs."""
+def window_svg(rows: Sequence[Row], at: Row) -> str:
+    """Histograms of weights and of inputs by octave, shaded where the format zeroes or clips."""
     bars = [row for row in rows if row["what"] == "octave"]
-    first, last = bars[0]["octave"], bars[-1]["octave"]
+    first = bars[0]["octave"]
 
     def x(octave: int) -> float:
         return SIZE * min(max((octave - first) / len(bars), 0.0), 1.0)
 
-    drawn = ""
-    for top, part in zip((TOP, TOP + ROOM + GAP), PARTS):
+    parts = ""
+    for part, top in (("weights", TOP), ("inputs", TOP + ROOM + GAP)):
         most, floor = max(bar[part] for bar in bars), top + ROOM
         outline = "".join(
             f"V{floor - (ROOM - 18) * bar[part] / most:.1f}H{x(bar['octave'] + 1):.1f}"
@@ -372,7 +308,7 @@ def picture(rows: Sequence[Row], at: Row) -> str:
         )
         low, high = x(-at[part] - 1), x(at["width"] - 1 - at[part])
         zone, note = f'y="{top:g}" height="{ROOM:g}"', f'class="note" y="{top + 12:g}"'
-        drawn += (
+        parts += (
             f'<path class="bars" d="M0 {floor:g}{outline}V{floor:g}z"/>'
             f'<rect class="zone low" x="0" width="{low:.1f}" {zone}/>'
             f'<rect class="zone" x="{high:.1f}" width="{SIZE - high:.1f}" {zone}/>'
@@ -383,99 +319,84 @@ def picture(rows: Sequence[Row], at: Row) -> str:
     ticks = "".join(
         f'<text class="note" x="{x(e):.1f}" y="{below:g}" text-anchor="middle">'
         f"{2**e if e >= 0 else f'1/{2**-e:,}'}</text>"
-        for e in range(first + 3, last, 6)
+        for e in range(first + 3, bars[-1]["octave"], 6)
     )
     return (
         f'<svg class="graph" viewBox="0 0 {SIZE:g} {below + 6:g}" data-first="{first}" '
-        f'data-octaves="{len(bars)}" aria-hidden="true">{drawn}{ticks}</svg>'
+        f'data-octaves="{len(bars)}" aria-hidden="true">{parts}{ticks}</svg>'
     )
 
 
 @page.drawing(panels=octaves_panels, alt=octaves_alt, script="width")
 def octaves(r: Records) -> Sequence[Row]:
-    """Octaves (factors of two in magnitude) of one model, then every format and what it loses."""
-    held = fp32(r).first.value("octaves")
+    """Rows: one model's values by octave (factor of two in magnitude), and formats with losses."""
+    shares = fp32(r).first.value("octaves")
     rows: list[Row] = [
-        {"what": "octave", "octave": held["first"] + i, "weights": weights, "inputs": inputs}
-        for i, (weights, inputs) in enumerate(zip(held["weights"], held["inputs"]))
+        {"what": "octave", "octave": octave, "weights": weights, "inputs": inputs}
+        for octave, (weights, inputs) in enumerate(
+            zip(shares["weights"], shares["inputs"]), shares["first"]
+        )
     ]
-    own = [(ptq(r, width), "own") for width in CHOSEN]
+    own = [(ptq(r, width), "own") for width in FRACTIONS]
     return rows + [
         {
             **{"what": "format", "points": points, "width": a.param("width")},
             **{"weights": a.param("frac_width"), "inputs": a.param("input_frac_width")},
-            **{name: mean_share(a, key) for name, key in LOSSES.items()},
+            **{loss: lost_share(a, loss) for loss in LOSSES},
             "accuracy": a,
         }
-        for a, points in (*own, *((shared(r, width), "one") for width in SHARED))
+        for a, points in (*own, *((shared(r, width), "one") for width in design.SHARED_FRACTIONS))
     ]
-
-
-# ---- what was tried on the tuning seed ----------------------------------------------------------
 
 
 @page.chart
 def rules(r: Records) -> Chart:
-    """PTQ on the tuning seed's validation sentences, under more and more restriction."""
-    rows = [
-        {
-            "width": width,
-            "one for each": tried(sweep, sweep.values["weights"], sweep.values["inputs"]),
-            "best one for both": tried(sweep, sweep.values["shared"]),
-            "half the width": tried(sweep, width // 2),
-            "always four": tried(sweep, FIXED_RULE),
+    """Validation accuracy of PTQ on the tuning seed, with binary points under stricter rules."""
+    rows: list[Row] = []
+    for sweep in r.tuning.all(method="sweep", operands="both"):
+        width, best = int(sweep.case.params["width"] or 0), sweep.values
+        fractions = {
+            "one for each": (best["weights"], best["inputs"]),
+            "best one for both": (best["shared"],) * 2,
+            "half the width": (width // 2,) * 2,
+            "always four": (design.COURSE_FRACTION,) * 2,
         }
-        for width, sweep in sweeps(r).items()
-    ]
+        accuracies = {name: sweep_accuracy(sweep, *pair) for name, pair in fractions.items()}
+        rows.append({"width": width, **accuracies})
     marks = [line(name) for name in rows[0] if name != "width"]
     return Chart(rows, x=doubling("width", "bits"), y=percent("validation accuracy"), marks=marks)
 
 
-def sweeps(r: Records) -> dict[int, Record]:
-    """By width, what the tuning seed tried of fraction widths for weights and inputs."""
-    found = r.tuning.all(method="sweep", operands="both")
-    return {int(record.case.params["width"] or 0): record for record in found}
-
-
-def tried(sweep: Record, weights: int, inputs: int | None = None) -> float:
+def sweep_accuracy(sweep: Record, weights: int, inputs: int) -> float:
     """Validation accuracy of a format that the sweep tried."""
-    at = {"weights": weights, "inputs": weights if inputs is None else inputs}
-    return next(
-        float(one["accuracy"]) for one in sweep.values["tried"] if at.items() <= one.items()
-    )
+    at = {"weights": weights, "inputs": inputs}
+    return next(t["accuracy"] for t in sweep.values["tried"] if at.items() <= t.items())
 
 
 @page.table
 def points(r: Records) -> Sequence[Row]:
-    trained_at = r.where(method="qat").each("width")
+    """Accuracy by width at the chosen binary points, after PTQ and QAT."""
+    widths_trained = r.where(method="qat").param_values("width")
     return [
         {
             "bits": width,
-            "weights, inputs": "{}, {}".format(*CHOSEN[width]),
+            "weights, inputs": "{}, {}".format(*FRACTIONS[width]),
             "PTQ": ptq(r, width),
-            "QAT": qat(r, width) if width in trained_at else "",
-            "gain, same models": gain(r, width) if width in trained_at else "",
-            "models": len(qat(r, width).records) if width in trained_at else "",
+            "QAT": qat(r, width) if width in widths_trained else "",
+            "gain, same models": gain(r, width) if width in widths_trained else "",
+            "models": len(qat(r, width).records) if width in widths_trained else "",
         }
-        for width in CHOSEN
+        for width in FRACTIONS
     ]
 
 
 def gain(r: Records, width: int) -> Estimate:
-    """Of QAT over PTQ, on the models that were trained on."""
-    same = r if width in TRAINED else r.where(seed=CONFIRMING_SEEDS[0])
+    """QAT over PTQ, on the models that were trained on."""
+    same = r if width in design.WIDTHS_TRAINED else r.where(seed=CONFIRMING_SEEDS[0])
     return qat(same, width) - ptq(same, width)
 
 
-# Of three models of an earlier run: how the effect differs from model to model, and from sentence
-# to sentence in the mean over them.
-SPREADS = {
-    "PTQ at 8 bits: no loss": (0.010, 0.0035, 0.11),
-    "QAT wins back 2 points": (0.020, 0.0076, 0.20),
-    "QAT at 4 bits: no loss": (0.020, 0.0066, 0.29),
-}
-
-page.power(SPREADS, units=len(CONFIRMING_SEEDS), claims=len(SPREADS))
+page.power(design.TRUTHS, claims=len(design.TRUTHS))
 
 
 @page.table
@@ -485,16 +406,16 @@ def beside_a_collapse(r: Records) -> Sequence[Row]:
         {
             "rate": scientific(rate),
             "all": a,
-            **{f"seed {one.records[0].case.params['seed']}": str(one) for one in a.models},
+            **{f"seed {model.param('seed')}": str(model) for model in a.models},
         }
-        for rate, a in ((RATES[NARROW], qat(r)), (STEEP, steep(r)))
+        for rate, a in ((design.RATES[NARROW_BITS], qat(r)), (design.STEEP_RATE, steep(r)))
     ]
 
 
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after training on, by rate."""
-    widths = r.tuning.where(method="qat").each("width")
-    what: dict[str, Params] = {"FP32": {"method": "control"}}
-    what |= {f"{width} bits": {"method": "qat", "width": width} for width in widths}
-    return rate_rows(r.tuning, what, "tune_learning_rate")
+    widths = r.tuning.where(method="qat").param_values("width")
+    trainings: dict[str, Params] = {"FP32": {"method": "control"}}
+    trainings |= {f"{width} bits": {"method": "qat", "width": width} for width in widths}
+    return rate_rows(r.tuning, trainings, "tune_learning_rate")

@@ -2,126 +2,95 @@
 
 All candidates have one size, a share of the whole model's Linear weights. Three searches of a model
 differ in nothing but the objective: it never compresses, compresses last, or compresses half-way
-and trains on. What each chooses is trained in full under every one of these schedules. So two
-things can be told apart: what an objective makes of a search, and what training after compression
-does to a shape. The rates of the full training stand here as constants, chosen by validation loss
-on the tuning seed.
+and trains on. Their choices are trained in full under each of these three schedules. So two effects
+can be told apart: of an objective on a search, and of training after compression on a shape.
 
 Units: sizes in bits of the Linear layers; losses in nats.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from statistics import fmean
 
+from experiments.lab2_compression import design
+from experiments.lab2_compression.design import AFTER, BETWEEN, OBJECTIVES, PLAIN
 from madl.logbook import searches
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import (
-    CONFIRMING_SEEDS,
-    CUT,
-    TUNING_SEED,
-    Context,
-    Experiment,
-    Plan,
-)
-from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import Unit, scientific
+from madl.logbook.experiment import CUT, TUNING_SEED, Experiment, Plan
+from madl.logbook.numbers import ExactValue, exact
+from madl.logbook.records import Params, Record, Records, Row
+from madl.logbook.values import Unit, scientific
 from madl.training import baseline
 
 page = Experiment(title="Compression-aware search", needs=("baseline",), requires=(CUT,))
 
 STEM = "lab2_compression"
-PLAIN, AFTER, BETWEEN = OBJECTIVES = ("plain", "compressed", "compressed and trained on")
 SEARCHES = {
     PLAIN: "ignores compression",
     AFTER: "compresses last",
     BETWEEN: "compresses, trains on",
 }
 SCHEDULES = {PLAIN: "never compressed", AFTER: "compressed last", BETWEEN: "trained on after"}
-SIZE = 1 / 3  # of the whole model's Linear weights: what a candidate has
-WIDTH, FRACTIONS = 8, (8, 3)  # bits; those after the point of weights, of inputs: 1.1's choice
-SPARSITY = 0.6  # of a layer's weights, by L1-norm: in 1.2 the first share that hurts badly at once
-SAMPLER = "tpe"  # 2.1's best
-# Rates of a full training: never compressed, all of it before the compression, or half after.
-TRIED = (5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
-RATES = {PLAIN: 2e-4, AFTER: 4e-4, BETWEEN: 4e-4}
-TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
 MBIT = 1e-6
 
 
-# ---- cases --------------------------------------------------------------------------------------
-
-
-def candidates(plan: Plan, seed: int, rates: Params) -> Params:
-    choose = plan.profile.choose
-    weights, inputs = FRACTIONS
+def candidate_params(plan: Plan, seed: int, rates: Iterable[float]) -> Params:
+    """Parameters of all candidates: size, compression, training; `rates` are by `OBJECTIVES`."""
+    choose, (weights, inputs) = plan.profile.choose, design.FRACTIONS
     return {
         **baseline.drawn_params(plan, seed),
-        "size": SIZE,
-        "width": WIDTH,
+        "size": design.SIZE,
+        "width": design.BITS,
         "frac_width": weights,
         "input_frac_width": inputs,
-        "sparsity": SPARSITY,
-        "trial_examples": choose(smoke=32, quick=1024),
-        "trial_learning_rate": 2e-4,  # as in 2.1
-        "trial_batch_size": 16,
+        "sparsity": design.SPARSITY,
+        "trial_examples": choose(smoke=32, quick=design.TRIAL_SENTENCES),
+        "trial_learning_rate": design.TRIAL_RATE,
+        "trial_batch_size": design.BATCH,
         "full_examples": choose(smoke=32, quick=None),  # None: all
-        "full_batch_size": 16,
-        **rates,
+        "full_batch_size": design.BATCH,
+        **dict(zip(("plain_rate", "after_rate", "between_rate"), rates)),
     }
-
-
-def at(plain: float, after: float, between: float) -> Params:
-    return {"plain_rate": plain, "after_rate": after, "between_rate": between}
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
-    for rate in plan.profile.choose(smoke=TRIED[:1], quick=TRIED):
-        base = candidates(plan, TUNING_SEED, at(rate, rate, rate))
+    for rate in plan.profile.choose(smoke=design.RATES_TRIED[:1], quick=design.RATES_TRIED):
+        base = candidate_params(plan, TUNING_SEED, [rate] * len(OBJECTIVES))
         yield {"part": "rate", "shape": "middle", **base}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    rates, trials = at(*RATES.values()), plan.profile.choose(smoke=3, quick=20)
+    rates, trials = design.RATES.values(), plan.profile.choose(smoke=3, quick=design.TRIALS)
     for objective in OBJECTIVES:
         for seed in plan.seeds:
-            study = {"objective": objective, "sampler": SAMPLER, "trials": trials}
-            yield {"part": "search", **study, **candidates(plan, seed, rates)}
+            study = {"objective": objective, "sampler": design.SAMPLER, "trials": trials}
+            yield {"part": "search", **study, **candidate_params(plan, seed, rates)}
     for shape in ("shallow", "deep"):
-        yield {"part": "candidate", "shape": shape, **candidates(plan, plan.seeds[0], rates)}
+        yield {"part": "candidate", "shape": shape, **candidate_params(plan, plan.seeds[0], rates)}
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return params["part"] == "candidate"
-
-
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab2_compression import study
-
-    return study.run(params, ctx)
-
-
-# ---- arms and claims ----------------------------------------------------------------------------
+page.quick(lambda params: params["part"] == "candidate")
 
 
 def chosen(r: Records, objective: str, schedule: str) -> Arm:
-    """What the searches under an objective choose, trained in full under a schedule."""
+    """The choices of the searches under an objective, trained in full under a schedule."""
     label = f"{SEARCHES[objective]}, {SCHEDULES[schedule]}"
-    return arm(r.of(STEM), label, schedule, part="search", objective=objective)
+    return arm(r.of_experiment(STEM), label, schedule, part="search", objective=objective)
 
 
 def every_choice(r: Records, schedule: str) -> Arm:
-    """What all searches choose, three a seed, under a schedule."""
-    found = sorted(r.of(STEM).all(part="search"), key=lambda one: int(one.case.params["seed"] or 0))
+    """The choices of all searches, three a seed, trained in full under a schedule."""
+    records = sorted(
+        r.of_experiment(STEM).all(part="search"),
+        key=lambda search: int(search.case.params["seed"] or 0),
+    )
     label = SCHEDULES[schedule]
-    return Arm(label=label, records=tuple(found), within=(schedule,), units="choices")
+    return Arm(label=label, records=tuple(records), within=(schedule,), units="choices")
 
 
 @page.claim(primary=True)
@@ -163,71 +132,68 @@ def trained_on_costs(r: Records) -> Contrast:
     return compare(every_choice(r, BETWEEN), every_choice(r, PLAIN))
 
 
-# ---- numbers ------------------------------------------------------------------------------------
-
-
 def searches_of(r: Records, objective: str) -> Records:
-    return r.of(STEM).all(part="search", objective=objective)
+    return r.of_experiment(STEM).all(part="search", objective=objective)
 
 
-def alike(r: Records) -> Counted:
-    """Models on which the two searches of the first hypothesis choose the same shape."""
-    pairs = list(zip(searches_of(r, PLAIN), searches_of(r, BETWEEN), strict=True))
-    same = sum(a.values["chosen"] == b.values["chosen"] for a, b in pairs)
-    return counted(same, of=[one for pair in pairs for one in pair])
+def pairs(r: Records, objective: str) -> list[tuple[Record, Record]]:
+    """(search that ignores compression, search under `objective`) of each model."""
+    return list(zip(searches_of(r, PLAIN), searches_of(r, objective), strict=True))
 
 
-def losses_of(one: Record) -> dict[tuple[int, ...], float]:
-    """Validation loss of every shape that a search tried, under its own objective."""
-    tried = (trial for trial in one.values["tried"] if trial is not None)
+def num_equal_choices(r: Records) -> ExactValue:
+    """The number of models whose searches under `PLAIN` and `BETWEEN` choose the same shape."""
+    both = pairs(r, BETWEEN)
+    equal = sum(a.values["chosen"] == b.values["chosen"] for a, b in both)
+    return exact(equal, chain.from_iterable(both))
+
+
+def losses_of(search: Record) -> dict[tuple[int, ...], float]:
+    """Shape → validation loss, of all shapes that a search tried, under its own objective."""
+    tried = (trial for trial in search.values["tried"] if trial is not None)
     return {tuple(trial["shape"]): trial["validation_loss"] for trial in tried}
 
 
-def rank(r: Records, objective: str, of: Callable[[Sequence[float]], float] = fmean) -> Counted:
-    """Spearman's of the shapes that two searches of a model both tried, over the models."""
-    pairs = list(zip(searches_of(r, PLAIN), searches_of(r, objective), strict=True))
-    found: list[float] = []
-    for a, b in pairs:
+def rank(
+    r: Records, objective: str, summary: Callable[[Sequence[float]], float] = fmean
+) -> ExactValue:
+    """Rank correlation of the losses of shapes that two searches of a model, `PLAIN` and
+    `objective`, both tried: the `summary` of the models' values."""
+    correlations: list[float] = []
+    for a, b in pairs(r, objective):
         plain, other = losses_of(a), losses_of(b)
         both = [(plain[shape], other[shape]) for shape in plain if shape in other]
-        found.append(searches.rank_correlation(*zip(*both)) if len(both) > 1 else 0.0)
-    return counted(round(of(found), 2), of=[one for pair in pairs for one in pair])
+        correlations.append(searches.rank_correlation(*zip(*both)) if len(both) > 1 else 0.0)
+    return exact(round(summary(correlations), 2), chain.from_iterable(pairs(r, objective)))
 
 
-def smaller(r: Records) -> Counted:
-    """How many times smaller compression makes the Linear layers of what was chosen."""
-    one = searches_of(r, PLAIN)[0]
-    ratio = one.values[PLAIN]["linear_bits"] / one.values[AFTER]["linear_bits"]
-    return counted(ratio, "×", of=[one])
+def smaller(r: Records) -> ExactValue:
+    """How many times smaller compression makes the Linear layers of the first plain choice."""
+    search = searches_of(r, PLAIN)[0]
+    ratio = search.values[PLAIN]["linear_bits"] / search.values[AFTER]["linear_bits"]
+    return exact(ratio, [search], "×")
 
 
-def size_of(one: Record) -> float:
-    """Bits of the Linear layers of what a search chose, compressed."""
-    return one.values[AFTER]["linear_bits"]
-
-
-def size(r: Records) -> Counted:
-    """Of what all searches choose, compressed: the mean."""
-    every = r.of(STEM).all(part="search")
-    return counted(fmean(map(size_of, every)) * MBIT, "Mbit", of=every)
-
-
-def apart(r: Records) -> Counted:
-    """How much larger the largest choice of all searches is than the smallest."""
-    every = r.of(STEM).all(part="search")
-    bits = list(map(size_of, every))
-    return counted(round(100 * (max(bits) / min(bits) - 1), 1), "%", of=every)
+def compressed_size(r: Records, *, spread: bool = False) -> ExactValue:
+    """The mean size of the Linear layers of all choices, compressed, in Mbit; or with `spread`, by
+    how much the largest is larger than the smallest, in %."""
+    every_search = r.of_experiment(STEM).all(part="search")
+    bits = [search.values[AFTER]["linear_bits"] for search in every_search]
+    if spread:
+        return exact(round(100 * (max(bits) / min(bits) - 1), 1), every_search, "%")
+    return exact(fmean(bits) * MBIT, every_search, "Mbit")
 
 
 def shape_alone(r: Records, shape: str) -> Arm:
-    """A shape as trials see it, compressed half-way and trained on, of the first model."""
-    return arm(r.of(STEM), shape, BETWEEN, part="candidate", shape=shape)
+    """A given shape of the first model, trained as in a trial: compressed half-way, trained on."""
+    return arm(r.of_experiment(STEM), shape, BETWEEN, part="candidate", shape=shape)
 
 
-def fitting(r: Records) -> Counted:
-    """Different shapes that the searches tried, all models together."""
-    every = r.of(STEM).all(part="search")
-    return counted(len({shape for one in every for shape in losses_of(one)}), of=every)
+def num_shapes(r: Records) -> ExactValue:
+    """The number of different shapes that the searches tried, all models together."""
+    every_search = r.of_experiment(STEM).all(part="search")
+    shapes = {shape for search in every_search for shape in losses_of(search)}
+    return exact(len(shapes), every_search)
 
 
 page.numbers(
@@ -237,49 +203,46 @@ page.numbers(
     costs=compression_costs,
     aware_untrained=aware_search_untrained,
     left=trained_on_costs,
-    alike=alike,
+    alike=num_equal_choices,
     rank_after=partial(rank, objective=AFTER),
     rank_between=partial(rank, objective=BETWEEN),
-    least_after=partial(rank, objective=AFTER, of=min),
-    most_after=partial(rank, objective=AFTER, of=max),
-    least_between=partial(rank, objective=BETWEEN, of=min),
-    most_between=partial(rank, objective=BETWEEN, of=max),
-    shapes=fitting,
+    least_after=partial(rank, objective=AFTER, summary=min),
+    most_after=partial(rank, objective=AFTER, summary=max),
+    least_between=partial(rank, objective=BETWEEN, summary=min),
+    most_between=partial(rank, objective=BETWEEN, summary=max),
+    shapes=num_shapes,
     smaller=smaller,
-    size=size,
-    apart=apart,
+    size=compressed_size,
+    apart=partial(compressed_size, spread=True),
     shallow=partial(shape_alone, shape="shallow"),
     deep=partial(shape_alone, shape="deep"),
-    startup=lambda r: counted(searches_of(r, PLAIN)[0].values["startup"]),
-    steps=lambda r: counted(searches_of(r, PLAIN)[0].values["steps"]),
+    startup=lambda r: exact(searches_of(r, PLAIN)[0].values["startup"]),
+    steps=lambda r: exact(searches_of(r, PLAIN)[0].values["steps"]),
 )
-
-
-# ---- charts and tables --------------------------------------------------------------------------
 
 
 @page.chart
 def accuracy(r: Records) -> Chart:
-    """What each search chooses, under every schedule."""
+    """Test accuracy of the choices of each search, trained in full under every schedule."""
     rows = [
-        {"search": name, **{said: chosen(r, objective, s) for s, said in SCHEDULES.items()}}
+        {"search": name, **{title: chosen(r, objective, s) for s, title in SCHEDULES.items()}}
         for objective, name in SEARCHES.items()
     ]
     return Chart(
         rows,
         x=category("search", "what the search's objective does"),
         y=percent("test accuracy of its choice"),
-        marks=[points(said) for said in SCHEDULES.values()],
+        marks=[points(title) for title in SCHEDULES.values()],
     )
 
 
 @page.chart
 def curves(r: Records) -> Chart:
-    """The least validation loss so far, each search's own; None until a shape has the size."""
+    """The least validation loss up to each trial, mean over searches; None until a shape fits."""
     so_far = {
         name: [
-            searches.least_so_far(x and x["validation_loss"] for x in one.values["tried"])
-            for one in searches_of(r, objective)
+            searches.least_so_far(t and t["validation_loss"] for t in search.values["tried"])
+            for search in searches_of(r, objective)
         ]
         for objective, name in SEARCHES.items()
     }
@@ -296,18 +259,11 @@ def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after a full training, by rate."""
     return [
         {
-            "rate": scientific(one.case.params["after_rate"]),
-            **{said: f"{one.values[s]['validation_loss']:.4f}" for s, said in SCHEDULES.items()},
+            "rate": scientific(rate.case.params["after_rate"]),
+            **{title: f"{rate.values[s]['validation_loss']:.4f}" for s, title in SCHEDULES.items()},
         }
-        for one in r.tuning.all(part="rate")
+        for rate in r.tuning.all(part="rate")
     ]
 
 
-# Of three models of an earlier run, searched and trained shortly: how the effect differs from model
-# to model, and from sentence to sentence in the mean over them.
-SPREADS = {
-    "the objective gains 2 points": (0.02, 0.009, 0.14),
-    "training on gains 4 points": (0.04, 0.017, 0.30),
-}
-
-page.power(SPREADS, units=len(CONFIRMING_SEEDS))
+page.power(design.TRUTHS)

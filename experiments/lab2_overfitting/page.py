@@ -1,29 +1,31 @@
-"""Question 2.3: what more training does to the best model of the searches, and to the whole model.
+"""Question 2.3: more training of the best model of the searches, and of the whole model.
 
 The best model of a seed is the trial with the least validation loss of all its studies. A trial
 trains for one epoch on a few sentences; here the same training goes on for several, and so it does
-for the whole model. The end is held against the check that validation loss prefers.
+for the whole model. The model at the end is compared with that of least validation loss.
 
 Units: losses in nats.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain, product
 from statistics import fmean
 from typing import Any
 
+from experiments.lab2_overfitting import design
 from experiments.lab2_samplers.records import STEM as SEARCH
 from experiments.lab2_samplers.records import best_trial
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, level, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare, contrast
-from madl.logbook.experiment import CONFIRMING_SEEDS, CUT, Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.logbook.experiment import CUT, Experiment, Plan
+from madl.logbook.numbers import ExactValue, exact, percentage
+from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.searches import mean_estimate
-from madl.logbook.stats import Unit, number, per_cent
+from madl.logbook.values import Unit, number, per_cent
 from madl.training import baseline
 
 STEM = "lab2_overfitting"
@@ -31,13 +33,10 @@ page = Experiment(
     title="Training the best model for longer", needs=("baseline", SEARCH), requires=(CUT,)
 )
 
-FOUND, WHOLE = f"best of {SEARCH}", "whole model"
-MODELS = {FOUND: "best cut", WHOLE: WHOLE}  # as they are shown
+CUT_MODEL, WHOLE = f"best of {SEARCH}", "whole model"
+MODELS = {CUT_MODEL: "best cut", WHOLE: WHOLE}  # as they are shown
 TRIAL = ("trial_draw", "trial_examples", "trial_learning_rate", "trial_batch_size")
 TITLES = {"best": "lowest validation loss", "last": "end"}
-EPOCHS = 6  # a trial has one
-ENOUGH = 0.02  # of accuracy: what more training may cost
-MARGIN = 0.03  # what a user who wants the smaller model would give away
 RIGHT = math.log(2)  # of two classes, the loss below which an answer is right
 
 
@@ -48,62 +47,50 @@ def cases(plan: Plan) -> Iterable[Params]:
         base = {
             **baseline.drawn_params(plan, seed),
             **{name: study.case.params[name] for name in TRIAL},
-            "more_epochs": plan.profile.choose(smoke=2, quick=EPOCHS),
+            "more_epochs": plan.profile.choose(smoke=2, quick=design.EPOCHS),
         }
-        yield {"model_of": FOUND, **base, **{f"shape_{name}": size for name, size in point.items()}}
+        shape = {f"shape_{name}": size for name, size in point.items()}
+        yield {"model_of": CUT_MODEL, **base, **shape}
         yield {"model_of": WHOLE, **base}
 
 
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab2_overfitting import study
-
-    return study.trained_on(params, ctx, shape_of(params))
-
-
-def shape_of(params: Params) -> dict[str, Any]:
-    return {k.removeprefix("shape_"): v for k, v in params.items() if k.startswith("shape_")}
-
-
-# ---- the models ---------------------------------------------------------------------------------
-
-
-def every(r: Records, model: str) -> Records:
-    return r.of(STEM).all(model_of=model)
+def trainings(r: Records, model: str) -> Records:
+    return r.of_experiment(STEM).all(model_of=model)
 
 
 def tested(r: Records, model: str, when: str) -> Arm:
     """A model where validation prefers it ("best") or at the end ("last"), on the test split."""
-    return arm(r.of(STEM), f"{MODELS[model]}, {when}", "models", when, "test", model_of=model)
+    return arm(
+        r.of_experiment(STEM), f"{MODELS[model]}, {when}", "models", when, "test", model_of=model
+    )
 
 
-def losses(one: Record, when: str, part: str) -> list[float]:
-    """Of every example, in the same order at all times."""
-    return one.values["models"][when][part]["losses"]
+def losses(training: Record, when: str, part: str) -> list[float]:
+    """The loss of every example of a `part` ("test", "trained") at "best" or "last", in order."""
+    return training.values["models"][when][part]["losses"]
 
 
 def loss_change(r: Records, model: str, part: str = "test") -> Contrast:
     """The mean loss at the end less that at the lowest validation loss."""
-    found = every(r, model)
-    sides = ([losses(one, when, part) for one in found] for when in ("last", "best"))
-    return contrast(stats.compare_values(*sides, unit=Unit.NATS, of=stats.MODELS), found)
-
-
-# ---- claims -------------------------------------------------------------------------------------
+    records = trainings(r, model)
+    sides = ([losses(record, when, part) for record in records] for when in ("last", "best"))
+    return contrast(stats.compare_values(*sides, unit=Unit.NATS, unit_name=stats.MODELS), records)
 
 
 @page.claim(primary=True)
 def loss_rises(r: Records) -> Contrast:
     """From its lowest validation loss to the end, the best searched model's loss on test sentences
     rises."""
-    return loss_change(r, FOUND)
+    return loss_change(r, CUT_MODEL)
 
 
 @page.claim
 def accuracy_holds(r: Records) -> Contrast:
     """From its lowest validation loss to the end, the best searched model loses at most two points
     of test accuracy."""
-    return compare(tested(r, FOUND, "last"), tested(r, FOUND, "best")).no_worse(ENOUGH)
+    return compare(tested(r, CUT_MODEL, "last"), tested(r, CUT_MODEL, "best")).no_worse(
+        design.LOSS_MARGIN
+    )
 
 
 @page.claim
@@ -122,116 +109,116 @@ def whole_accuracy_holds(r: Records) -> Contrast:
 def as_good_as_the_whole_model(r: Records) -> Contrast:
     """Each at its lowest validation loss, the best cut is at most three points below the whole
     model."""
-    return compare(tested(r, FOUND, "best"), tested(r, WHOLE, "best")).no_worse(MARGIN)
+    return compare(tested(r, CUT_MODEL, "best"), tested(r, WHOLE, "best")).no_worse(
+        design.SIZE_MARGIN
+    )
 
 
-# ---- numbers ------------------------------------------------------------------------------------
+def mean_loss(r: Records, model: str, when: str, part: str = "test") -> ExactValue:
+    records = trainings(r, model)
+    return in_nats(fmean(fmean(losses(record, when, part)) for record in records), when, records)
 
 
-def mean_loss(r: Records, model: str, when: str, part: str) -> Counted:
-    found = every(r, model)
-    return in_nats(fmean(fmean(losses(one, when, part)) for one in found), when, found)
+def in_nats(mean: float, when: str, records: Iterable[Record]) -> ExactValue:
+    """A loss to two digits, with its unit only at "last": a sentence has that of "best" before."""
+    return exact(float(f"{mean:.2g}"), records, "nats" if when == "last" else "")
 
 
-def in_nats(mean: float, when: str, found: Iterable[Record]) -> Counted:
-    """In two digits; the unit stands behind the last of two."""
-    return counted(float(f"{mean:.2g}"), "nats" if when == "last" else "", of=found)
+def loss_where(r: Records, when: str, is_right: bool) -> ExactValue:
+    """Mean loss on test sentences that the best cut gets right, or wrong, at "best" or "last"."""
+    records = trainings(r, CUT_MODEL)
+    every_loss = chain.from_iterable(losses(record, when, "test") for record in records)
+    selected = [loss for loss in every_loss if (loss < RIGHT) is is_right]
+    return in_nats(fmean(selected) if selected else 0.0, when, records)
 
 
-def where_answer_is(r: Records, when: str, right: bool) -> Counted:
-    """Mean loss on the test sentences that the best cut gets right, or wrong, at that time."""
-    found = every(r, FOUND)
-    kept = [x for one in found for x in losses(one, when, "test") if (x < RIGHT) is right]
-    return in_nats(fmean(kept) if kept else 0.0, when, found)
+def falls(r: Records) -> ExactValue:
+    """The share of the test sentences on which the best cut's loss falls from "best" to "last"."""
+    records = trainings(r, CUT_MODEL)
+    ends = [[losses(record, when, "test") for when in ("best", "last")] for record in records]
+    shares = [fmean(last < best for best, last in zip(*sides)) for sides in ends]
+    return percentage(fmean(shares), records)
 
 
-def falls(r: Records) -> Counted:
-    """Share of the test sentences on which the best cut's loss falls all the same."""
-    found = every(r, FOUND)
-    shares = [
-        fmean(b < a for a, b in zip(losses(one, "best", "test"), losses(one, "last", "test")))
-        for one in found
-    ]
-    return counted(round(100 * fmean(shares)), "%", of=found)
+def best_epoch(r: Records, select: Callable[[Iterable[float]], float]) -> ExactValue:
+    """The epoch of the best cut's lowest validation loss, in the model that `select` picks."""
+    records = trainings(r, CUT_MODEL)
+    epochs = (record.values["best_step"] / record.values["steps_per_epoch"] for record in records)
+    return exact(select(epochs), records)
 
 
-def best_epoch(r: Records, last: bool) -> Counted:
-    """When the best cut's validation loss was lowest: of the models the earliest, or the latest."""
-    found = every(r, FOUND)
-    at = sorted(one.values["best_step"] / one.values["steps_per_epoch"] for one in found)
-    return counted(at[-1 if last else 0], of=found)
+def accuracy_change(r: Records, select: Callable[[Iterable[float]], float]) -> ExactValue:
+    """The best cut's change of test accuracy, in points, in the model that `select` picks."""
+    points = round(100 * select(accuracy_holds(r).comparison.by_unit), 1)
+    return exact(points, trainings(r, CUT_MODEL), "points")
 
 
-def change_of_a_model(r: Records, pick: Callable[[Iterable[float]], float]) -> Counted:
-    """Of the best cuts' changes of test accuracy, one model's."""
-    made = accuracy_holds(r)
-    points = round(100 * pick(made.comparison.by_unit), 1)
-    return counted(points, "points", of=every(r, FOUND))
-
-
-def validation_loss(r: Records, model: str, epochs: int) -> Counted:
-    """After so many epochs of training on: the mean over all models."""
-    found = every(r, model)
-    looks = [{look["step"]: look["loss"] for look in one.values["checks"]} for one in found]
-    steps = [epochs * one.values["steps_per_epoch"] for one in found]
-    mean = fmean(at[max(step for step in at if step <= end)] for at, end in zip(looks, steps))
-    return in_nats(mean, "last" if epochs else "", found)
+def validation_loss(r: Records, model: str, epochs: int) -> ExactValue:
+    """The validation loss after so many epochs of training on: the mean over all models."""
+    losses: list[float] = []
+    for record in trainings(r, model):
+        end = epochs * record.values["steps_per_epoch"]
+        checks = [check for check in record.values["checks"] if check["step"] <= end]
+        losses.append(checks[-1]["loss"])
+    return in_nats(fmean(losses), "last" if epochs else "", trainings(r, model))
 
 
 page.numbers(
-    cut_start=partial(validation_loss, model=FOUND, epochs=0),
-    cut_first=partial(validation_loss, model=FOUND, epochs=1),
+    cut_start=partial(validation_loss, model=CUT_MODEL, epochs=0),
+    cut_first=partial(validation_loss, model=CUT_MODEL, epochs=1),
     whole_start=partial(validation_loss, model=WHOLE, epochs=0),
     whole_first=partial(validation_loss, model=WHOLE, epochs=1),
-    least_change=partial(change_of_a_model, pick=min),
-    most_change=partial(change_of_a_model, pick=max),
-    test_best=partial(mean_loss, model=FOUND, when="best", part="test"),
-    test_last=partial(mean_loss, model=FOUND, when="last", part="test"),
-    own_last=partial(mean_loss, model=FOUND, when="last", part="trained"),
-    wrong_best=partial(where_answer_is, when="best", right=False),
-    wrong_last=partial(where_answer_is, when="last", right=False),
-    right_best=partial(where_answer_is, when="best", right=True),
-    right_last=partial(where_answer_is, when="last", right=True),
+    least_change=partial(accuracy_change, select=min),
+    most_change=partial(accuracy_change, select=max),
+    test_best=partial(mean_loss, model=CUT_MODEL, when="best"),
+    test_last=partial(mean_loss, model=CUT_MODEL, when="last"),
+    own_last=partial(mean_loss, model=CUT_MODEL, when="last", part="trained"),
+    wrong_best=partial(loss_where, when="best", is_right=False),
+    wrong_last=partial(loss_where, when="last", is_right=False),
+    right_best=partial(loss_where, when="best", is_right=True),
+    right_last=partial(loss_where, when="last", is_right=True),
     falls=falls,
-    best_first=partial(best_epoch, last=False),
-    best_latest=partial(best_epoch, last=True),
-    cut=lambda r: tested(r, FOUND, "best"),
-    whole=lambda r: tested(r, WHOLE, "best"),
-    cut_last=lambda r: tested(r, FOUND, "last"),
-    whole_last=lambda r: tested(r, WHOLE, "last"),
+    best_first=partial(best_epoch, select=min),
+    best_latest=partial(best_epoch, select=max),
+    cut=partial(tested, model=CUT_MODEL, when="best"),
+    whole=partial(tested, model=WHOLE, when="best"),
+    cut_last=partial(tested, model=CUT_MODEL, when="last"),
+    whole_last=partial(tested, model=WHOLE, when="last"),
 )
 
 
-# ---- charts and tables --------------------------------------------------------------------------
-
 TRAINED = "epochs of training"
-Looks = Sequence[Mapping[str, Any]]  # what each seed's model was at one check
 
 
-def checks(r: Records) -> list[tuple[int, Looks, Arm | None]]:
-    """Every look at the best cut: the step, each seed's, and test where all of them looked."""
-    found: list[tuple[int, Looks, Arm | None]] = []
-    together = zip(*(one.values["checks"] for one in every(r, FOUND)), strict=True)
-    for i, seen in enumerate(together):
-        tested_too = all("test" in one for one in seen)
-        test = arm(r.of(STEM), FOUND, "checks", i, "test", model_of=FOUND) if tested_too else None
-        found.append((seen[0]["step"], seen, test))
-    return found
+def check_rows(r: Records, score: str, unit: Unit) -> dict[int, dict[str, Any]]:
+    """Step → row of each check of the best cut: a validation score, the mean over the seeds, and
+    the test split where every seed was tested."""
+    records = trainings(r, CUT_MODEL)
+    rows: dict[int, dict[str, Any]] = {}
+    for i, checks in enumerate(zip(*(record.values["checks"] for record in records), strict=True)):
+        step, test = checks[0]["step"], None
+        if all("test" in check for check in checks):
+            test = arm(r.of_experiment(STEM), CUT_MODEL, "checks", i, "test", model_of=CUT_MODEL)
+        rows[step] = {
+            "epoch": step / records[0].values["steps_per_epoch"],
+            "validation": mean_estimate([check[score] for check in checks], unit),
+            "test": test,
+        }
+    return rows
 
 
 @page.chart
 def loss(r: Records) -> Chart:
-    """Of every training step, and of the checks; means over the seeds."""
-    values = [one.values for one in every(r, FOUND)]
-    per_epoch = values[0]["steps_per_epoch"]
-    rows: dict[int, dict[str, Any]] = {
-        step: {"epoch": step / per_epoch, "training": fmean(of)}
-        for step, of in enumerate(zip(*(one["losses"] for one in values), strict=True), start=1)
-    }
-    for step, seen, test in checks(r):
-        row = rows.setdefault(step, {"epoch": step / per_epoch, "training": None})
-        row["validation"] = mean_estimate([one["loss"] for one in seen], Unit.NATS)
-        row["test"] = test and test.loss
+    """Losses of the best cut at every training step and at the checks, means over the seeds."""
+    values = [record.values for record in trainings(r, CUT_MODEL)]
+    rows: dict[int, dict[str, Any]] = {}
+    for step, row in check_rows(r, "loss", Unit.NATS).items():
+        of_check = {"validation": row["validation"], "test": row["test"] and row["test"].loss}
+        rows[step] = {"epoch": row["epoch"], "training": None, **of_check}
+    by_step = zip(*(training["losses"] for training in values), strict=True)
+    for step, of_seeds in enumerate(by_step, start=1):
+        row = rows.setdefault(step, {"epoch": step / values[0]["steps_per_epoch"]})
+        row["training"] = fmean(of_seeds)
     return Chart(
         [rows[step] for step in sorted(rows)],
         x=linear("epoch", TRAINED),
@@ -242,17 +229,8 @@ def loss(r: Records) -> Chart:
 
 @page.chart
 def accuracy(r: Records) -> Chart:
-    per_epoch = every(r, FOUND)[0].values["steps_per_epoch"]
-    rows: list[Row] = [
-        {
-            "epoch": step / per_epoch,
-            "validation": mean_estimate([one["accuracy"] for one in seen]),
-            "test": test,
-        }
-        for step, seen, test in checks(r)
-    ]
     return Chart(
-        rows,
+        list(check_rows(r, "accuracy", Unit.PERCENT).values()),
         x=linear("epoch", TRAINED),
         y=percent("accuracy"),
         marks=[line("validation"), points("test"), level(baseline.fp32(r))],
@@ -261,28 +239,22 @@ def accuracy(r: Records) -> Chart:
 
 @page.table
 def models(r: Records) -> Sequence[Row]:
-    """Each training at both checks: on test, and on what was trained on; means over the seeds."""
+    """Each model at "best" and "last": on test and on its own sentences, means over the seeds."""
     rows: list[Row] = []
-    for model, title in MODELS.items():
-        for when, at in TITLES.items():
-            judged = tested(r, model, when)
-            own = [one.values["models"][when]["trained"]["accuracy"] for one in every(r, model)]
-            seen = mean_loss(r, model, when, "trained")
-            rows.append(
-                {
-                    "model": title,
-                    "at": at,
-                    "test accuracy": judged,
-                    "test loss": judged.loss,
-                    "accuracy, own sentences": per_cent(fmean(own)),
-                    "loss, own sentences": f"{number(seen.value)} nats",
-                }
-            )
+    for (model, title), (when, at) in product(MODELS.items(), TITLES.items()):
+        judged = tested(r, model, when)
+        own = [record.values["models"][when]["trained"] for record in trainings(r, model)]
+        rows.append(
+            {
+                "model": title,
+                "at": at,
+                "test accuracy": judged,
+                "test loss": judged.loss,
+                "accuracy, own sentences": per_cent(fmean(part["accuracy"] for part in own)),
+                "loss, own sentences": f"{number(mean_loss(r, model, when, 'trained').value)} nats",
+            }
+        )
     return rows
 
 
-# Of an earlier run with a shorter training: how the change of the loss differs from model to model,
-# and from sentence to sentence in the mean over them.
-SPREADS = {"the loss rises by 0.2 nats": (0.2, 0.051, 1.0)}
-
-page.power(SPREADS, units=len(CONFIRMING_SEEDS))
+page.power(design.TRUTHS)

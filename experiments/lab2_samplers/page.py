@@ -8,143 +8,151 @@ on every draw and are a pair there; Grid searches on the first.
 Units: losses in nats.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean, median
 from typing import Any
 
-from experiments.lab2_samplers.records import (
-    COMPARED,
-    SAMPLERS,
-    SIZES,
-    STEM,
-    STUDIES,
-    choices,
-    chosen_point,
-    found,
-    shape,
-    studies,
-    trials,
-    whole_trained,
-)
+from experiments.lab2_samplers import design
+from experiments.lab2_samplers.records import STEM, Point, trials
 from madl.logbook import searches, stats
-from madl.logbook.arms import SEED, Arm
+from madl.logbook.arms import SEED, Arm, arm
 from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent, span
 from madl.logbook.claims import Contrast, compare, contrast
-from madl.logbook.experiment import CONFIRMING_SEEDS, CUT, TUNING_SEED, Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Record, Records, Row, Values
-from madl.logbook.stats import Unit
+from madl.logbook.experiment import CONFIRMING_SEEDS, CUT, TUNING_SEED, Experiment, Plan
+from madl.logbook.numbers import ExactValue, exact, percentage
+from madl.logbook.records import Params, Record, Records, Row
+from madl.logbook.values import Unit
 from madl.training import baseline
 
 page = Experiment(
     title="Architecture search: random, grid, TPE", needs=("baseline",), requires=(CUT,)
 )
 
-PAIRS = 2  # draws a seed, on which TPE and Random search: seven points apart on the tuning seed
-DRAWS = 100  # more than a seed has: no two studies share a draw
-TRIALS, SHORT = 30, 6  # a study's; the beginning of one, to be run again
-CLOSE = 0.02  # of accuracy: what a search may give away to the whole model
-TIE = 1e-2  # nats of validation loss, less than five hundred sentences tell apart
-# Rates of the training in full: of what is cut (the mean of both choices), and of the whole model.
-# The smallest that is within TIE of the best of both, where there is one, is that of both.
-TRIED = {"cut": (3e-5, 1e-4, 3e-4, 1e-3), "whole": (3e-5, 1e-4, 3e-4)}
-RATES = {"cut": 1e-4, "whole": 1e-4}
-PREFERRED = 3e-4  # what Random's choice alone would have
-# The whole model that what was chosen is held against is the one of less validation loss on the
-# tuning seed: as the search found it (left alone), or trained in full as well.
-LEFT_ALONE = True
+SAMPLERS = {"random": "Random", "grid": "Grid", "tpe": "TPE"}
+STUDIES = "studies"
+SIZES = {  # fields of `BertConfig`, and how they are shown
+    "num_hidden_layers": "{} layers",
+    "num_attention_heads": "{} heads",
+    "hidden_size": "width {}",
+    "intermediate_size": "FFN {}",
+}
 
 
-# ---- cases --------------------------------------------------------------------------------------
-
-
-def searching(plan: Plan, seed: int, study: int = 0) -> Params:
-    """What the trials of a draw share."""
-    choose = plan.profile.choose
+def trial_params(plan: Plan, seed: int, study: int = 0) -> Params:
+    """The parameters that all trials of a seed's draw (its number is `study`) share."""
     return {
         **baseline.drawn_params(plan, seed),
-        "trial_draw": DRAWS * seed + study,
-        "trial_examples": choose(smoke=32, quick=1024),
-        "trial_learning_rate": 2e-4,
-        "trial_batch_size": 16,
+        "trial_draw": design.DRAW_STRIDE * seed + study,
+        "trial_examples": plan.profile.choose(smoke=32, quick=design.TRIAL_SENTENCES),
+        "trial_learning_rate": design.TRIAL_RATE,
+        "trial_batch_size": design.BATCH,
     }
 
 
-def in_full(plan: Plan, rate: float) -> Params:
-    """A pass over all training sentences."""
+def full_params(plan: Plan, rate: float) -> Params:
+    """Parameters of the training in full: a pass over all training sentences."""
     examples = plan.profile.choose(smoke=32, quick=None)
-    return {"full_examples": examples, "full_learning_rate": rate, "full_batch_size": 16}
+    return {"full_examples": examples, "full_learning_rate": rate, "full_batch_size": design.BATCH}
 
 
-def study_of(plan: Plan, sampler: str, cut: float, whole: float) -> Params:
-    """A study, and the rates of what it chooses: a cut, or the whole model."""
-    trials = plan.profile.choose(smoke=12, quick=TRIALS)
-    rates = {**in_full(plan, cut), "whole_learning_rate": whole}
+def study_params(plan: Plan, sampler: str, cut_rate: float, whole_rate: float) -> Params:
+    """Parameters of a study, and the rates to train its choice at: a cut, or the whole model."""
+    trials = plan.profile.choose(smoke=12, quick=design.TRIALS)
+    rates = {**full_params(plan, cut_rate), "whole_learning_rate": whole_rate}
     return {"part": "study", "sampler": sampler, "trials": trials, **rates}
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
-    choose, base = plan.profile.choose, searching(plan, TUNING_SEED)
+    base, tried = trial_params(plan, TUNING_SEED), design.RATES_TRIED
     yield {**base, "part": "left alone"}
-    for rate in choose(smoke=TRIED["whole"][:1], quick=TRIED["whole"]):
-        yield {**base, "part": "whole", **in_full(plan, rate)}
-    for rate in choose(smoke=TRIED["cut"][:1], quick=TRIED["cut"]):
-        for sampler in COMPARED:
-            yield {**base, **study_of(plan, sampler, rate, rate)}
+    for rate in plan.profile.choose(smoke=tried["whole"][:1], quick=tried["whole"]):
+        yield {**base, "part": "whole", **full_params(plan, rate)}
+    for rate in plan.profile.choose(smoke=tried["cut"][:1], quick=tried["cut"]):
+        for sampler in design.SAMPLERS_COMPARED:
+            yield {**base, **study_params(plan, sampler, rate, rate)}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    first, rates = searching(plan, plan.seeds[0]), (RATES["cut"], RATES["whole"])
+    first, cut, whole = trial_params(plan, plan.seeds[0]), *design.RATES.values()
     yield {**first, "part": "audit"}
-    yield {**first, "part": "beginning", "sampler": "random", "trials": SHORT}
-    pairs = range(plan.profile.choose(smoke=2, quick=PAIRS))
-    draws = [(seed, study) for seed in plan.seeds for study in pairs]
+    yield {**first, "part": "beginning", "sampler": "random", "trials": design.SHORT_TRIALS}
+    draws = [(seed, study) for seed in plan.seeds for study in range(design.DRAWS_A_SEED)]
     for draw in draws:
-        for sampler in COMPARED:
-            yield {**searching(plan, *draw), **study_of(plan, sampler, *rates)}
+        for sampler in design.SAMPLERS_COMPARED:
+            yield {**trial_params(plan, *draw), **study_params(plan, sampler, cut, whole)}
     for seed in plan.seeds:
-        yield {**searching(plan, seed), "part": "whole", **in_full(plan, RATES["whole"])}
-    yield {**first, **study_of(plan, "grid", *rates)}
+        yield {**trial_params(plan, seed), "part": "whole", **full_params(plan, whole)}
+    yield {**first, **study_params(plan, "grid", cut, whole)}
     for draw in draws:  # last: what the same searches found, trained at another rate
-        preferred = study_of(plan, "random", PREFERRED, RATES["whole"])
-        yield {**searching(plan, *draw), **preferred, "part": "preferred rate"}
+        preferred = study_params(plan, "random", design.RANDOM_RATE, whole)
+        yield {**trial_params(plan, *draw), **preferred, "part": "preferred rate"}
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return params["part"] in ("audit", "beginning")
+page.quick(lambda params: params["part"] in ("audit", "beginning"))
 
 
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab2_samplers import study
-
-    return study.run(params, ctx)
+# ---- a study ------------------------------------------------------------------------------------
 
 
-# ---- arms and claims ----------------------------------------------------------------------------
+def studies(r: Records, sampler: str) -> Records:
+    """The studies of a sampler, draw by draw."""
+    return r.of_experiment(STEM).all(part="study", sampler=sampler)
+
+
+def least_loss(study: Record) -> float:
+    return min(study.values["losses"])
+
+
+def chosen_point(study: Record) -> Point:
+    """The choice of a study: its trial of least validation loss, of equal ones the first."""
+    return min(trials(study), key=lambda trial: trial[0])[1]
+
+
+def chosen_at(study: Record) -> int:
+    """The number of the trial that a study chose."""
+    return study.values["losses"].index(least_loss(study)) + 1
+
+
+def so_far(study: Record) -> list[float]:
+    """After every trial, the validation accuracy of the one of the least loss until then."""
+    losses, accuracies = study.values["losses"], study.values["accuracies"]
+    best = (min(range(i + 1), key=losses.__getitem__) for i in range(len(losses)))
+    return [accuracies[i] for i in best]
+
+
+def choices(r: Records, sampler: str) -> Arm:
+    """The choices of a sampler's studies, trained in full, on test."""
+    records = tuple(studies(r, sampler))
+    return Arm(label=SAMPLERS[sampler], records=records, within=("judged",), units=STUDIES)
+
+
+def whole_trained(r: Records) -> Arm:
+    """The whole model, trained in full as well, once a seed, on test."""
+    return arm(r.of_experiment(STEM), "whole model, trained as long", "judged", part="whole")
 
 
 def whole(r: Records) -> Arm:
-    """The uncut model that validation loss prefers on the tuning seed, once a seed."""
-    return replace(baseline.fp32(r) if LEFT_ALONE else whole_trained(r), label="uncut model")
+    """The uncut model, left alone or trained in full, as validation loss prefers; one a seed."""
+    return replace(
+        baseline.fp32(r) if design.IS_WHOLE_LEFT_ALONE else whole_trained(r), label="uncut model"
+    )
 
 
 def beside(models: Arm, chosen: Arm) -> Arm:
-    """One model a seed, once for each study of an arm."""
+    """Models, of which a seed has one, each repeated for every study of its seed in `chosen`."""
     by_seed = {record.case.params[SEED]: record for record in models.records}
-    again = tuple(by_seed[record.case.params[SEED]] for record in chosen.records)
-    return replace(models, records=again, units=STUDIES)
+    repeated = tuple(by_seed[record.case.params[SEED]] for record in chosen.records)
+    return replace(models, records=repeated, units=STUDIES)
 
 
 def over_studies(a: Arm, b: Arm) -> Contrast:
-    """A against B on test: the studies are the units, two of one draw a pair."""
-    sides = [[[outcomes] for outcomes in one.outcomes] for one in (a, b)]
-    return contrast(stats.compare_groups(*sides, of=STUDIES), [*a.records, *b.records])
+    """A minus B on test: the units are studies, paired by draw."""
+    sides = [[[outcomes] for outcomes in arm.outcomes] for arm in (a, b)]
+    return contrast(stats.compare(*sides, unit_name=STUDIES), [*a.records, *b.records])
 
 
 @page.claim(primary=True)
@@ -158,7 +166,7 @@ def tpe_comes_close(r: Records) -> Contrast:
     """What TPE's studies choose, trained in full, is at most two points less accurate than the
     whole model, left alone or trained as long, whichever validation loss prefers."""
     tpe = choices(r, "tpe")
-    return compare(tpe, beside(whole(r), tpe)).no_worse(CLOSE)
+    return compare(tpe, beside(whole(r), tpe)).no_worse(design.MARGIN)
 
 
 @page.claim
@@ -170,8 +178,8 @@ def tpe_chooses_better_by_model(r: Records) -> Contrast:
 @page.claim
 def tpe_beside_random_at_its_rate(r: Records) -> Contrast:
     """TPE's choices over Random's, trained at the rate that Random's prefers on the tuning seed."""
-    again = tuple(r.of(STEM).all(part="preferred rate"))
-    return over_studies(choices(r, "tpe"), replace(choices(r, "random"), records=again))
+    preferred = tuple(r.of_experiment(STEM).all(part="preferred rate"))
+    return over_studies(choices(r, "tpe"), replace(choices(r, "random"), records=preferred))
 
 
 @page.claim
@@ -192,12 +200,9 @@ def random_beside_whole(r: Records) -> Contrast:
 def tpe_finds_less_loss(r: Records) -> Contrast:
     """Validation loss of the best trial: Random's over TPE's."""
     tpe, random = (studies(r, sampler) for sampler in ("tpe", "random"))
-    sides = [list(map(found, every)) for every in (random, tpe)]
-    made = stats.paired_mean(*sides, unit=Unit.NATS, drawn=STUDIES)
-    return contrast(made, [*tpe, *random])
-
-
-# ---- numbers ------------------------------------------------------------------------------------
+    sides = [list(map(least_loss, sampled)) for sampled in (random, tpe)]
+    comparison = stats.paired_mean(*sides, unit=Unit.NATS, unit_name=STUDIES)
+    return contrast(comparison, [*tpe, *random])
 
 
 def startup(r: Records) -> int:
@@ -205,66 +210,47 @@ def startup(r: Records) -> int:
     return studies(r, "tpe")[0].values["settings"]["startup_trials"]
 
 
-def so_far(study: Record) -> list[float]:
-    """After every trial, the validation accuracy of the one of the least loss until then."""
-    losses, accuracies = study.values["losses"], study.values["accuracies"]
-    best = (min(range(i + 1), key=losses.__getitem__) for i in range(len(losses)))
-    return [accuracies[i] for i in best]
+def kept(sampled: Records) -> ExactValue:
+    """The share of the whole model's parameters that the choices of studies keep: the mean."""
+    values = [study.values for study in sampled]
+    return percentage(fmean(v["parameters"] / v["whole"]["parameters"] for v in values), sampled)
 
 
-def found_at(study: Record) -> int:
-    """The trial that a study chose."""
-    return study.values["losses"].index(found(study)) + 1
+def beyond_whole(r: Records) -> ExactValue:
+    """The number of TPE's studies with a trial of less loss than the whole model's."""
+    tpe = studies(r, "tpe")
+    whole_losses = (study.values["whole"]["validation_loss"] for study in tpe)
+    return exact(sum(least_loss(study) < loss for study, loss in zip(tpe, whole_losses)), tpe)
 
 
-def kept(every: Iterable[Record]) -> Counted:
-    """Of the whole model's parameters, those of what these studies chose: the mean."""
-    some = list(every)
-    share = fmean(one.values["parameters"] / one.values["whole"]["parameters"] for one in some)
-    return counted(round(100 * share), "%", of=some)
-
-
-def number_with(r: Records, is_so: Callable[[Record], bool]) -> Counted:
-    """How many of TPE's studies are so."""
-    every = studies(r, "tpe")
-    return counted(sum(map(is_so, every)), of=every)
-
-
-def keeps_all(r: Records, name: str, sampler: str = "tpe") -> Counted:
-    """How many of a sampler's studies choose the largest size that any of TPE's does."""
-    largest: Any = max(chosen_point(one)[name] for one in studies(r, "tpe"))  # type: ignore[type-var]
-    every = studies(r, sampler)
-    return counted(sum(chosen_point(one)[name] == largest for one in every), of=every)
+def keeps_all(r: Records, name: str, sampler: str = "tpe") -> ExactValue:
+    """The number of a sampler's studies that choose the largest `name` of any of TPE's choices."""
+    largest: Any = max(chosen_point(study)[name] for study in studies(r, "tpe"))  # type: ignore[type-var]
+    sampled = studies(r, sampler)
+    return exact(sum(chosen_point(study)[name] == largest for study in sampled), sampled)
 
 
 def lead(r: Records, share: float) -> Contrast:
-    """TPE over Random by the validation accuracy of the best trial, after a share of the trials."""
+    """TPE minus Random: validation accuracy of the best trial in the first `share` of a study."""
     tpe, random = studies(r, "tpe"), studies(r, "random")
-    best = [list(map(so_far, every)) for every in (tpe, random)]
-    sides = [[one[round(share * len(one)) - 1] for one in every] for every in best]
-    made = stats.paired_mean(*sides, unit=Unit.POINTS, drawn=STUDIES)
-    return contrast(made, [*tpe, *random])
+    best = [list(map(so_far, sampled)) for sampled in (tpe, random)]
+    sides = [[curve[round(share * len(curve)) - 1] for curve in curves] for curves in best]
+    comparison = stats.paired_mean(*sides, unit=Unit.POINTS, unit_name=STUDIES)
+    return contrast(comparison, [*tpe, *random])
 
 
-def below_whole(r: Records) -> Contrast:
-    """The uncut model over TPE's choices."""
-    tpe = choices(r, "tpe")
-    return compare(beside(whole(r), tpe), tpe)
-
-
-def on_grids_draw(r: Records) -> Arm:
-    """What Random chose on the draw that Grid searched."""
+def random_on_grids_draw(r: Records) -> Arm:
     draw = studies(r, "grid")[0].case.params["trial_draw"]
     return choices(r.where(trial_draw=draw), "random")
 
 
-def trials_agree(r: Records) -> Counted:
-    """Draws on which the sampler of the better trial also has the better model, on test."""
+def trials_agree(r: Records) -> ExactValue:
+    """The number of draws on which one sampler has both the better trial and the better model."""
     tpe, random = studies(r, "tpe"), studies(r, "random")
     on_test = tpe_chooses_better(r).comparison.by_unit
     pairs = zip(tpe, random, on_test, strict=True)
-    same = sum((found(b) - found(a)) * by > 0 for a, b, by in pairs)
-    return counted(same, of=[*tpe, *random])
+    same = sum((least_loss(b) - least_loss(a)) * by > 0 for a, b, by in pairs)
+    return exact(same, [*tpe, *random])
 
 
 page.numbers(
@@ -272,38 +258,33 @@ page.numbers(
     random=partial(choices, sampler="random"),
     whole=whole,
     kept=lambda r: kept(studies(r, "tpe")),
-    trials=lambda r: counted(len(so_far(studies(r, "tpe")[0])), of=studies(r, "tpe")),
-    startup=lambda r: counted(startup(r), of=studies(r, "tpe")),
-    studies=lambda r: number_with(r, lambda one: True),
-    grid_size=lambda r: counted(studies(r, "grid")[0].values["num_points"], of=studies(r, "grid")),
+    trials=lambda r: exact(len(so_far(studies(r, "tpe")[0])), studies(r, "tpe")),
+    startup=lambda r: exact(startup(r), studies(r, "tpe")),
+    studies=lambda r: exact(len(studies(r, "tpe")), studies(r, "tpe")),
+    grid_size=lambda r: exact(studies(r, "grid")[0].values["num_points"], studies(r, "grid")),
     deep=partial(keeps_all, name="num_hidden_layers"),
     wide=partial(keeps_all, name="hidden_size"),
     random_deep=partial(keeps_all, name="num_hidden_layers", sampler="random"),
     random_wide=partial(keeps_all, name="hidden_size", sampler="random"),
-    below_whole=below_whole,
+    below_whole=lambda r: compare(beside(whole(r), choices(r, "tpe")), choices(r, "tpe")),
     half_lead=partial(lead, share=0.5),
     full_lead=partial(lead, share=1.0),
     grid=partial(choices, sampler="grid"),
-    random_there=on_grids_draw,
-    beyond_whole=lambda r: number_with(
-        r, lambda one: found(one) < one.values["whole"]["validation_loss"]
-    ),
+    random_there=random_on_grids_draw,
+    beyond_whole=beyond_whole,
     trials_agree=trials_agree,
     at_one_rate=tpe_chooses_better,
     at_its_rate=tpe_beside_random_at_its_rate,
     by_trial=tpe_finds_less_loss,
-    num_test=lambda r: counted(baseline.fp32(r).accuracy.n, of=baseline.fp32(r).records),
+    num_test=lambda r: exact(baseline.fp32(r).accuracy.n, baseline.fp32(r).records),
 )
-
-
-# ---- charts and tables --------------------------------------------------------------------------
 
 
 @page.chart
 def curves(r: Records) -> Chart:
-    """Validation accuracy of the trial of the least loss so far."""
+    """Validation accuracy of the trial of least loss so far, mean over a sampler's studies."""
     curves = {name: list(map(so_far, studies(r, sampler))) for sampler, name in SAMPLERS.items()}
-    trial = fmean(one.values["whole"]["validation_accuracy"] for one in studies(r, "tpe"))
+    trial = fmean(study.values["whole"]["validation_accuracy"] for study in studies(r, "tpe"))
     blind = span(0.5, startup(r) + 0.5, "drawn at random")
     lines = (line(name, markers=False) for name in curves)
     return Chart(
@@ -316,16 +297,14 @@ def curves(r: Records) -> Chart:
 
 @page.chart
 def cuts(r: Records) -> Chart:
-    """What the smallest value of each choice does to the mean of Random's trials.
-
-    Their mean with the smallest value less that with the largest, draw by draw.
-    """
+    """Validation accuracy of Random's trials with the smallest value of each parameter minus that
+    of those with the largest: the mean over draws."""
     rows: list[Row] = []
-    for effect in r.of(STEM).one(part="audit").values["space"]:
+    for effect in r.of_experiment(STEM).single(part="audit").values["space"]:
         name, values = effect["name"], effect["values"]
         ends = ("identity", "linear") if "linear" in values else (values[0], values[-1])
-        each = [[scores(one, name, value) for value in ends] for one in studies(r, "random")]
-        change = [fmean(small) - fmean(large) for small, large in each if small and large]
+        draws = [[scores(study, name, v) for v in ends] for study in studies(r, "random")]
+        change = [fmean(small) - fmean(large) for small, large in draws if small and large]
         cut = SIZES[name].format(ends[0]) if name in SIZES else f"{name}: identity"
         row = {"cut": cut.replace("_", " "), "change": searches.mean_estimate(change, Unit.POINTS)}
         rows.append(row)
@@ -338,7 +317,7 @@ def cuts(r: Records) -> Chart:
 
 
 def scores(study: Record, name: str, value: Any) -> list[float]:
-    """Validation accuracies of the trials that have this value."""
+    """Validation accuracies of a study's trials in which the parameter `name` has this value."""
     pairs = zip(trials(study), study.values["accuracies"], strict=True)
     return [accuracy for (_, point), accuracy in pairs if point[name] == value]
 
@@ -347,41 +326,49 @@ def scores(study: Record, name: str, value: Any) -> list[float]:
 def samplers(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
     for sampler in ("tpe", "random", "grid"):
-        every = studies(r, sampler)
+        sampled = studies(r, sampler)
+        best = [so_far(study)[-1] for study in sampled]
         row = {
             "sampler": SAMPLERS[sampler],
-            "studies": len(every),
-            "best trial, on validation": searches.mean_estimate([so_far(x)[-1] for x in every]),
-            "found at trial": f"{median(map(found_at, every)):g}",
-            "parameters kept": f"{kept(every).value:g} %",
+            "studies": len(sampled),
+            "best trial, on validation": searches.mean_estimate(best),
+            "found at trial": f"{median(map(chosen_at, sampled)):g}",
+            "parameters kept": f"{kept(sampled).value:g} %",
             "trained in full, on test": choices(r, sampler),
         }
         rows.append(row)
-    for name, one in (("left alone", baseline.fp32(r)), ("trained as long", whole_trained(r))):
-        rows.append({"sampler": f"uncut, {name}", "trained in full, on test": one})
+    for name, models in (("left alone", baseline.fp32(r)), ("trained as long", whole_trained(r))):
+        rows.append({"sampler": f"uncut, {name}", "trained in full, on test": models})
     return rows
 
 
 @page.table
 def chosen(r: Records) -> Sequence[Row]:
-    """What every study chose, draw by draw, on test; the shape of TPE's."""
+    """Test accuracy of every study's choice and of the uncut model, by draw; the shape of TPE's."""
     arms = [choices(r, "tpe"), choices(r, "random")]
     arms.append(beside(whole(r), arms[0]))
     return [
         {
-            "model": one.case.params[SEED],
-            "draw": one.case.params["trial_draw"],
-            "TPE's choice": shape(chosen_point(one)),
+            "model": study.case.params[SEED],
+            "draw": study.case.params["trial_draw"],
+            "TPE's choice": shape(chosen_point(study)),
             **{a.label: str(a.models[i]) for a in arms},
         }
-        for i, one in enumerate(studies(r, "tpe"))
+        for i, study in enumerate(studies(r, "tpe"))
     ]
+
+
+def shape(point: Point) -> str:
+    """A sub-network in words: "4 layers, 6 heads, width 384, FFN 768; identity: key"."""
+    sizes = [words.format(point[field]) for field, words in SIZES.items() if field in point]
+    passed = [kind.replace("_", " ") for kind, value in point.items() if value == "identity"]
+    return f"{', '.join(sizes)}; identity: {', '.join(passed) or 'none'}"
 
 
 @page.table
 def audit(r: Records) -> Sequence[Row]:
-    """What each parameter changes of what is built, here and in a `BertConfig`."""
-    values = r.of(STEM).one(part="audit").values
+    """The parts of a built model that each parameter of the search or a `BertConfig` changes."""
+    values = r.of_experiment(STEM).single(part="audit").values
     return [
         {
             "parameter": f"`{effect['name']}`",
@@ -397,21 +384,14 @@ def audit(r: Records) -> Sequence[Row]:
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after training in full, by learning rate."""
-    what: dict[str, Params] = {
+    trainings: dict[str, Params] = {
         "uncut model": {"part": "whole"},
         "TPE's choice": {"part": "study", "sampler": "tpe"},
         "Random's choice": {"part": "study", "sampler": "random"},
     }
-    alone = r.tuning.one(part="left alone").values["validation_loss"]
+    alone = r.tuning.single(part="left alone").values["validation_loss"]
     first: Row = {"model": "uncut model, left alone", "no training": f"{alone:.4f}"}
-    return [first, *searches.rate_rows(r.tuning, what, "full_learning_rate", "judged")]
+    return [first, *searches.rate_rows(r.tuning, trainings, "full_learning_rate", "judged")]
 
 
-# How an effect differs from unit to unit, and from sentence to sentence in the mean over them: of
-# fifteen pairs of studies of an earlier run, whose choices were trained as in a trial.
-SPREADS = {
-    "TPE's choices lead by 2 points": (0.02, 0.031, 0.137),
-    "TPE's choices lead by 3 points": (0.03, 0.031, 0.137),
-}
-
-page.power(SPREADS, units=len(CONFIRMING_SEEDS) * PAIRS)
+page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS) * design.DRAWS_A_SEED)

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
+from experiments.lab2_samplers import design
 from madl.compression.size import num_parameters
 from madl.errors import MadlError
 from madl.logbook.experiment import TUNING_SEED, Context
@@ -45,35 +46,34 @@ COURSE_SPACE: Space = {
     "hidden_size": (32, 48, 64),
     "intermediate_size": (32, 64, 128),
 }
-PROBE_SENTENCES, PROBE_TOKENS = 4, 16
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """A case; on the tuning seed nothing meets the test split."""
+    """Run one case: the audit, the whole model, or a study; the tuning seed never meets test."""
     net = Supernet(params, ctx)
     choices = space(net.shape)
     match params["part"]:
         case "audit":
-            return {"space": of_space(net, choices), "course": of_course_config(net)}
+            return {"space": audit_space(net, choices), "course": audit_course_config(net)}
         case "left alone":
             return baseline.judge_on_validation(net.whole, params, ctx.device)
         case "whole":
             rate = float(params["full_learning_rate"] or 0)
             return {"judged": in_full(net, largest(choices), rate)}
         case _:
-            return studied(net, choices)
+            return run_study(net, choices)
 
 
-def studied(net: Supernet, choices: Space) -> Values:
-    """A study's trials in order, and what it chose, judged.
+def run_study(net: Supernet, choices: Space) -> Values:
+    """Run a study: its trials in order, and its choice, trained in full and judged.
 
-    One that says no rate ends with what the trial left, which is trained so again.
+    Without a rate of the training in full, the choice is judged as its trial left it.
     """
     params, whole = net.params, largest(choices)
 
     def objective(point: Point) -> tuple[float, Mapping[str, Any]]:
-        made = net.trial(point)
-        return -made["validation_loss"], made
+        values = net.trial(point)
+        return -values["validation_loss"], values
 
     trials = search(
         study_folder(net.ctx, {name: params.get(name) for name in SEARCH_FIELDS}),
@@ -103,7 +103,7 @@ def studied(net: Supernet, choices: Space) -> Values:
 
 
 def in_full(net: Supernet, point: Point, rate: float) -> Values:
-    """Trained in full, and judged."""
+    """Train the model of a point in full and judge it; on the tuning seed, not on test."""
     return net.judged_in_full(point, rate, on_test=net.params["draw"] != TUNING_SEED)
 
 
@@ -115,26 +115,25 @@ Signature = Mapping[str, Scalar]
 def effects(
     space: Space, signature: Callable[[Point], Signature], base: Point
 ) -> list[dict[str, Any]]:
-    """Vary one parameter at a time and see what of what is built changes.
+    """Vary one parameter at a time, the others as in `base`: a row each, with what changes.
 
-    `signature` builds the point and says what came out: a parameter count, a digest of its output.
-    The others stay at `base`.
+    `signature` builds the model of a point; it returns a parameter count, a digest of its output.
     """
     rows: list[dict[str, Any]] = []
     for name, values in space.items():
-        seen = [signature({**base, name: value}) for value in values]
-        changes = [part for part in seen[0] if len({one[part] for one in seen}) > 1]
-        sizes = [one["parameters"] for one in seen]
+        built = [signature({**base, name: value}) for value in values]
+        changes = [part for part in built[0] if len({model[part] for model in built}) > 1]
+        sizes = [model["parameters"] for model in built]
         row = {"name": name, "values": list(values), "changes": changes, "parameters": sizes}
         rows.append(row)
     return rows
 
 
-def of_space(net: Supernet, choices: Space) -> list[dict[str, Any]]:
-    """What each parameter of the search changes, seen from the whole model.
+def audit_space(net: Supernet, choices: Space) -> list[dict[str, Any]]:
+    """The effects of the search's parameters on the whole model.
 
     Raises:
-        MadlError: one does not change the output, there or seen from the smallest point.
+        MadlError: a parameter does not change the output of the whole or of the smallest model.
     """
     batch, rows = _probe(net), list[dict[str, Any]]()
     for base in ({name: values[0] for name, values in choices.items()}, largest(choices)):
@@ -148,8 +147,8 @@ def of_space(net: Supernet, choices: Space) -> list[dict[str, Any]]:
     return rows
 
 
-def of_course_config(net: Supernet) -> list[dict[str, Any]]:
-    """What the names that the coursework sets change in a `BertConfig`."""
+def audit_course_config(net: Supernet) -> list[dict[str, Any]]:
+    """The effects of the names that the coursework sets in a `BertConfig`."""
     batch = {name: tokens % COURSE_CONFIG["vocab_size"] for name, tokens in _probe(net).items()}
     base = {name: COURSE_CONFIG.get(name, values[0]) for name, values in COURSE_SPACE.items()}
 
@@ -164,12 +163,14 @@ def of_course_config(net: Supernet) -> list[dict[str, Any]]:
 
 
 def _probe(net: Supernet) -> dict[str, torch.Tensor]:
-    batch = baseline.load_splits(net.params).validation.batch(range(PROBE_SENTENCES))
-    return {name: batch[name][:, :PROBE_TOKENS] for name in ("input_ids", "attention_mask")}
+    """A few validation sentences, cut short, on which outputs are compared."""
+    batch = baseline.load_splits(net.params).validation.batch(range(design.PROBE_SENTENCES))
+    return {name: batch[name][:, : design.PROBE_TOKENS] for name in ("input_ids", "attention_mask")}
 
 
 @torch.no_grad()
 def _signature(model: nn.Module, batch: Mapping[str, torch.Tensor]) -> Signature:
+    """A model's parameter count and a digest of its logits, to tell two models apart."""
     logits: torch.Tensor = model.eval()(**batch).logits
     digest = hashlib.sha256(logits.numpy().tobytes()).hexdigest()
     return {"parameters": num_parameters(model), "output": digest}

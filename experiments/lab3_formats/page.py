@@ -1,12 +1,13 @@
 """Question 3.2: every number format on every Linear layer, and a search over all of them.
 
-All layers take one format, as quantization leaves them; one without a scale stands where validation
-loss of the tuning seed is least. A search begins with the single formats, then gives each kind of
-layer its own. The best of its mixes and the strongest single format of no fewer bits stand as
-quantized and trained on. A few narrow formats are trained on once.
+All layers take one format, as quantization leaves them. A format without a scale has the places
+(fraction widths or exponent biases) of least validation loss on the tuning seed. A search begins
+with the single formats, then gives each kind of layer its own. The best of its mixes, and its
+rival, the strongest single format of no fewer bits, are judged as quantized and trained on. A few
+narrow formats are trained on once.
 
 What is chosen, on the tuning seed and by validation loss, reaches `cases` as parameters: places,
-the mix, its rival. The rates of training on stand here as constants.
+the mix, its rival.
 
 Units: bits per weight; losses in nats; a search's score is a loss and the price of the bits.
 """
@@ -16,199 +17,156 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
+from experiments.lab3_formats import design
+from experiments.lab3_formats.placed import PlacedFormat
 from experiments.lab3_formats.records import (
-    MARGIN,
     STEM,
     TUNED,
+    accurate_formats,
     fp32,
-    keeping,
-    planned,
-    tuned,
+    planned_formats,
+    tuning_records,
     untrained,
 )
+from madl.formats.presets import FAMILIES, PRESETS
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, doubling, level, line, linear, log, percent, points
-from madl.logbook.claims import Contrast, compare, pooled
-from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Record, Records, Row, Values
+from madl.logbook.claims import Contrast, compare
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Experiment, Plan
+from madl.logbook.numbers import ExactValue, computed, exact, percentage
+from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.searches import rate_rows
-from madl.logbook.stats import Estimate
+from madl.logbook.values import Estimate
 from madl.training import baseline
-from madl.training.families import FAMILIES, NAMES, group_of, name_of
 
 page = Experiment(title="Mixed precision: every number format")
 
-# Where formats without a scale have their values, for weights and for inputs: fixed point where
-# question 1.1 puts it, the others of at most 8 bits where a search does. The range of `log(8)` has
-# room for all values wherever it stands.
-POINTS = {"fixed(4,2)": "5,2", "fixed(8,4)": "8,3", "fixed(16,8)": "13,7"}
-PLACED = (
-    *("log(4)", "minifloat(4,2)", "minifloat(6,2)", "minifloat(6,3)", "minifloat(8,4)"),
-    *("minifloat(8,4,nan)", "minifloat(8,5,ieee)", "denormal(4,2)", "denormal(8,4)"),
-)
-AT = {**POINTS, **dict.fromkeys(PLACED, "best")}
-PRICE = 0.02  # nats of validation loss that one bit a weight has to save, in a search
 ALL = "all formats"
-TRIED = (3e-5, 1e-4, 3e-4, 1e-3)  # rates of training on
-RATES = {"mix": 3e-4, "rival": 3e-4}
-TIE = 0.01  # nats of validation loss, in which rates tie
-NARROW = ("ternary(0.7)", "log(4)", "minifloat(4,2)", "mxfp4-e2m1")  # trained on once
 LEAST_DRAWN = 0.35  # of a score
-KIN = 0.10  # of accuracy: formats that lose less, on the tuning seed, scatter alike
-SMOKE = ("binary", "fixed(4,2)", "log(4)", "mxint4", "mxint8")
-QUICK = ("fixed(4,2)", "log(4)", "minifloat(6,3)", "mxint4")
+SMOKE_FORMATS = ("binary", "fixed(4,2)", "log(4)", "mxint4", "mxint8")
+QUICK_FORMATS = ("fixed(4,2)", "log(4)", "minifloat(6,3)", "mxint4")
 
 
-# ---- cases --------------------------------------------------------------------------------------
+def placed(name: str) -> PlacedFormat:
+    """A preset with the places that the design gives it: numbers, "best" or none."""
+    return PlacedFormat(name, design.PLACES.get(name))
 
 
-def trained_at(plan: Plan, rate: float) -> Params:
-    return {
-        "part": "trained",
-        "tune_examples": plan.profile.choose(smoke=32, quick=None),
-        "tune_learning_rate": rate,
-        "tune_batch_size": 16,
-    }
-
-
-def one(name: str, at: str | None) -> Params:
-    """A format for all layers, and where its values lie."""
-    return {"format": name, **({"at": at} if at else {})}
-
-
-def offered(family: Iterable[str]) -> str:
-    return " ".join(f"{name}@{AT[name]}" if name in AT else name for name in family)
+def offer(names: Iterable[str]) -> str:
+    """These formats as the text in which a search is offered them."""
+    return " ".join(str(placed(name)) for name in names)
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
     choose, base = plan.profile.choose, baseline.drawn_params(plan, TUNING_SEED)
-    names = choose(smoke=SMOKE, quick=NAMES)
+    names = choose(smoke=SMOKE_FORMATS, quick=tuple(PRESETS))
     yield {"part": "fp32", **base, "format": "fp32"}
     for name in names:
-        yield {"part": "untrained", **base, **one(name, AT.get(name))}
-    study: Params = {"sampler": "tpe", "price": PRICE, **base}
-    over_all = {
-        "trials": len(names) + choose(smoke=3, quick=300),
-        "offered": offered(names),
-    } | study
+        yield {"part": "untrained", **base, **placed(name).params}
+    study: Params = {"sampler": design.SAMPLER, "price": design.PRICE, **base}
+    trials = len(names) + choose(smoke=3, quick=design.TRIALS)
+    over_all = {**study, "trials": trials, "offered": offer(names)}
     yield {"part": "search", "family": ALL, **over_all}
-    for family, members in choose(smoke={"MX integer": ("mxint4",)}, quick=FAMILIES).items():
-        few = {"trials": choose(smoke=3, quick=1 + len(members) + 16), **study}
-        yield {"part": "search", "family": family, "offered": f"fp32 {offered(members)}", **few}
-    for of in RATES:
-        for rate in choose(smoke=TRIED[:1], quick=TRIED):
-            yield {"of": of, **over_all, **trained_at(plan, rate)}
+    families = {family.name: [f.name for f in family.formats.values()] for family in FAMILIES}
+    for family, members in choose(smoke={"MX integer": ["mxint4"]}, quick=families).items():
+        trials = choose(smoke=3, quick=1 + len(members) + design.FAMILY_TRIALS)
+        offered = f"fp32 {offer(members)}"
+        yield {"part": "search", "family": family, **study, "trials": trials, "offered": offered}
+    for choice in design.RATES:
+        for rate in choose(smoke=design.RATES_TRIED[:1], quick=design.RATES_TRIED):
+            retraining = baseline.retraining_params(plan, rate)
+            yield {"part": "trained", "of": choice, **over_all, **retraining}
 
 
-def places(tuned: Record) -> str | None:
-    """Where a format has its values."""
-    return str(tuned.values["formats"]).partition("@")[2] or None
+def judged_format(record: Record) -> PlacedFormat:
+    """The format that a record has on all layers, its places in numbers."""
+    return PlacedFormat.read(record.values["formats"])
 
 
-def chosen(r: Records, of: str) -> str:
-    """The mix of the search over all formats, or its rival, as it is written."""
-    return str(r.of(TUNED).all(part="trained", of=of)[0].values["formats"])
+def chosen(r: Records, choice: str) -> str:
+    """The text of the mix of the search over all formats, or of its rival, as tuning chose it."""
+    return r.of_experiment(TUNED).all(part="trained", of=choice)[0].values["formats"]
 
 
-def rival_of(r: Records) -> str:
-    """Its preset."""
-    return chosen(r, "rival").partition("@")[0]
+def rival_preset(r: Records) -> str:
+    return PlacedFormat.read(chosen(r, "rival")).name
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    found = plan.records(TUNED)
-    every, mix, rival = tuned(found), {"mix": chosen(found, "mix")}, rival_of(found)
-    single = {name: one(name, places(record)) for name, record in every.items()}
+    tuning = plan.records(TUNED)
+    mix, rival = {"mix": chosen(tuning, "mix")}, rival_preset(tuning)
+    single = {name: judged_format(record).params for name, record in tuning_records(tuning).items()}
+    retraining = {
+        choice: {"part": "trained", **baseline.retraining_params(plan, rate)}
+        for choice, rate in design.RATES.items()
+    }
     for seed in plan.seeds:  # first, so that workers fine-tune side by side
         yield {"part": "fp32", **baseline.drawn_params(plan, seed), "format": "fp32"}
     for seed in plan.seeds:
         base = baseline.drawn_params(plan, seed)
-        for named in (*single.values(), mix):
-            yield {"part": "untrained", **base, **named}
-        yield {**base, **mix, **trained_at(plan, RATES["mix"])}
-        yield {**base, **single[rival], **trained_at(plan, RATES["rival"])}
+        for formats in (*single.values(), mix):
+            yield {"part": "untrained", **base, **formats}
+        yield {**base, **mix, **retraining["mix"]}
+        yield {**base, **single[rival], **retraining["rival"]}
     base = baseline.drawn_params(plan, plan.seeds[0])
-    for name in NARROW:
+    for name in design.TUNED_ONCE:
         if name in single:
-            yield {**base, **single[name], **trained_at(plan, RATES["rival"])}
+            yield {**base, **single[name], **retraining["rival"]}
 
 
 @page.quick
 def quick(params: Params) -> bool:
     first = params["seed"] == CONFIRMING_SEEDS[0]
-    return first and params["part"] == "untrained" and params.get("format") in QUICK
-
-
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab3_formats import study
-
-    return study.run(params, ctx)
-
-
-# ---- arms and claims ----------------------------------------------------------------------------
+    return first and params["part"] == "untrained" and params.get("format") in QUICK_FORMATS
 
 
 def narrowest(r: Records) -> Arm:
-    """Of the formats that keep FP32's accuracy, the one of the fewest bits."""
-    return untrained(r, keeping(r.tuning)[0])
+    """The models in the narrowest format that keeps FP32's accuracy on validation, as quantized."""
+    return untrained(r, accurate_formats(r.tuning)[0])
 
 
-def kin(r: Records) -> list[str]:
-    """The formats whose models scatter alike: that lose little on the tuning seed."""
-    least = r.tuning.one(part="fp32").values["validation_accuracy"] - KIN
-    every = tuned(r.tuning).items()
-    return [name for name, one in every if one.values["validation_accuracy"] >= least]
-
-
-def each_against_fp32(r: Records) -> dict[str, Contrast]:
-    return {name: compare(untrained(r, name), fp32(r)) for name in planned(r)}
-
-
-def against_fp32(r: Records) -> dict[str, Contrast]:
-    """Every format less FP32; those that scatter alike share their variance."""
-    every = each_against_fp32(r)
-    alike = [name for name in kin(r) if name in every]
-    return every | dict(zip(alike, pooled([every[name] for name in alike])))
+def contrasts_with_fp32(r: Records) -> dict[str, Contrast]:
+    """Every format less FP32."""
+    return {name: compare(untrained(r, name), fp32(r)) for name in planned_formats(r)}
 
 
 def mix(r: Records) -> Arm:
-    """As quantized."""
-    return arm(r.of(STEM), "searched mix", part="untrained", mix=chosen(r.tuning, "mix"))
+    """The models in the searched mix, as quantized."""
+    return arm(r.of_experiment(STEM), "searched mix", part="untrained", mix=chosen(r.tuning, "mix"))
 
 
 def mix_trained(r: Records) -> Arm:
-    return arm(r.of(STEM), "searched mix, trained on", part="trained", mix=chosen(r.tuning, "mix"))
+    return arm(
+        r.of_experiment(STEM),
+        "searched mix, trained on",
+        part="trained",
+        mix=chosen(r.tuning, "mix"),
+    )
 
 
 def rival(r: Records) -> Arm:
-    """As quantized."""
-    return untrained(r, rival_of(r.tuning))
+    """The models in the strongest single format of no fewer bits than the mix, as quantized."""
+    return untrained(r, rival_preset(r.tuning))
 
 
 def rival_trained(r: Records) -> Arm:
-    return trained(r, rival_of(r.tuning))
+    return trained(r, rival_preset(r.tuning))
 
 
 def trained(r: Records, name: str) -> Arm:
-    return arm(r.of(STEM), f"{name_of(name)}, trained on", part="trained", format=name)
+    """The models in a format, trained on for a pass."""
+    return arm(
+        r.of_experiment(STEM), f"{PRESETS[name].title}, trained on", part="trained", format=name
+    )
 
 
 @page.claim(primary=True)
 def narrowest_keeps_accuracy(r: Records) -> Contrast:
     """As quantized, the narrowest format that validation puts at most two points below FP32 is at
     most two points below it on test."""
-    return against_fp32(r)[keeping(r.tuning)[0]].no_worse(MARGIN)
-
-
-@page.claim
-def narrowest_by_every_scatter(r: Records) -> Contrast:
-    """The same with the scatter of all formats pooled, those that guess among them."""
-    every = each_against_fp32(r)
-    return dict(zip(every, pooled([*every.values()])))[keeping(r.tuning)[0]].no_worse(MARGIN)
+    return contrasts_with_fp32(r)[accurate_formats(r.tuning)[0]].no_worse(design.MARGIN)
 
 
 @page.claim(primary=True)
@@ -249,64 +207,44 @@ def steps_beat_powers(r: Records) -> Contrast:
     return compare(untrained(r, "mxint8"), untrained(r, "block-log(8,8,block=16)"))
 
 
-# ---- numbers ------------------------------------------------------------------------------------
+def bits_of(a: Arm) -> ExactValue:
+    """The mean bits a weight of an arm, with its label in the unit."""
+    return exact(a.mean("bits"), a.records, f"bits ({a.label})")
 
 
-def bits_of(a: Arm) -> Counted:
-    """Its size, and its name."""
-    return counted(a.mean("bits"), f"bits ({a.label})", of=a.records)
-
-
-def when_tuned(r: Records, name: str, what: str, *, as_it_comes: bool = False) -> Counted:
-    """A share of the tuning model in a format: placed, or at the places that the preset has."""
-    record = r.tuning.one(part="untrained", format=name)
+def tuning_share(r: Records, name: str, share: str, *, as_it_comes: bool = False) -> ExactValue:
+    """A share from the tuning record of a format: placed, or at the places that the preset has."""
+    record = r.tuning.single(part="untrained", format=name)
     values = record.values["as it comes"] if as_it_comes else record.values
-    return counted(round(100 * values[what]), "%", of=[record])
+    return percentage(values[share], [record])
 
 
-def singles(search: Record) -> list[float]:
-    """The scores that it begins with, of one format for all layers each."""
-    return search.values["scores"][: len(str(search.case.params["offered"]).split())]
+def searches(r: Records) -> Sequence[Record]:
+    return r.tuning.all(part="search")
 
 
-def ended_single(r: Records) -> Counted:
-    """The searches that found nothing better than what they begin with."""
-    every = r.tuning.all(part="search")
-    ended = sum(min(one.values["scores"]) == min(singles(one)) for one in every)
-    return counted(ended, of=every)
+def search_over_all(r: Records) -> Record:
+    return r.tuning.single(part="search", family=ALL)
 
 
-def ahead(r: Records) -> Counted:
-    """By how much the search over all formats is better than what it begins with."""
-    one = search_of(r, ALL)
-    return counted(round(min(singles(one)) - min(one.values["scores"]), 4), "nats", of=[one])
+def best_single(search: Record) -> float:
+    """The least score of a search's first trials, each of which has one format for all layers."""
+    return min(search.values["scores"][: len(search.case.params["offered"].split())])
 
 
-def found_at(r: Records) -> Counted:
-    one = search_of(r, ALL)
-    return counted(1 + one.values["scores"].index(min(one.values["scores"])), of=[one])
-
-
-def search_of(r: Records, family: str) -> Record:
-    return r.tuning.one(part="search", family=family)
-
-
-def of_search(r: Records, what: str, unit: str = "") -> Counted:
-    """A parameter of the search over all formats."""
-    record = search_of(r, ALL)
-    value = record.case.params[what]
-    assert isinstance(value, int | float)
-    return counted(value, unit, of=[record])
+def best(search: Record) -> float:
+    """The least score of a search's trials."""
+    return min(search.values["scores"])
 
 
 page.numbers(
     fp32=fp32,
     narrowest=narrowest,
     narrowest_bits=lambda r: bits_of(narrowest(r)),
-    kept=lambda r: counted(len(keeping(r.tuning)), of=r.of(STEM)),
-    num_formats=lambda r: counted(len(planned(r)), of=r.of(STEM)),
+    kept=lambda r: exact(len(accurate_formats(r.tuning)), r.of_experiment(STEM)),
+    num_formats=lambda r: exact(len(planned_formats(r)), r.of_experiment(STEM)),
     mix=mix_trained,
-    mix_bits=lambda r: counted(round(mix(r).mean("bits"), 1), "bits", of=mix(r).records),
+    mix_bits=lambda r: exact(round(mix(r).mean("bits"), 1), mix(r).records, "bits"),
     rival=rival_trained,
     rival_quantized=rival,
     rival_bits=lambda r: bits_of(rival(r)),
@@ -314,39 +252,36 @@ page.numbers(
     mxint8=partial(untrained, preset="mxint8"),
     log_8=partial(untrained, preset="log(8)"),
     block_log_8=partial(untrained, preset="block-log(8,8,block=16)"),
-    log_4_zeroed=partial(when_tuned, name="log(4)", what="weight_zeroed", as_it_comes=True),
-    log_4_placed_zeroed=partial(when_tuned, name="log(4)", what="weight_zeroed"),
-    fixed_8=partial(when_tuned, name="fixed(8,4)", what="validation_accuracy"),
+    log_4_zeroed=partial(tuning_share, name="log(4)", share="weight_zeroed", as_it_comes=True),
+    log_4_placed_zeroed=partial(tuning_share, name="log(4)", share="weight_zeroed"),
+    fixed_8=partial(tuning_share, name="fixed(8,4)", share="validation_accuracy"),
     fixed_8_as_it_comes=partial(
-        when_tuned, name="fixed(8,4)", what="validation_accuracy", as_it_comes=True
+        tuning_share, name="fixed(8,4)", share="validation_accuracy", as_it_comes=True
     ),
     ternary=lambda r: trained(r.where(seed=CONFIRMING_SEEDS[0]), "ternary(0.7)"),
-    trials=lambda r: of_search(r, "trials"),
-    price=lambda r: of_search(r, "price", "nats"),
-    searches=lambda r: counted(len(r.tuning.all(part="search")), of=r.tuning.all(part="search")),
-    ended_single=ended_single,
-    ahead=ahead,
-    found_at=found_at,
+    trials=computed(search_over_all, lambda search: search.case.params["trials"]),
+    price=computed(search_over_all, lambda search: search.case.params["price"], "nats"),
+    searches=computed(searches, len),
+    ended_single=computed(searches, lambda xs: sum(best(x) == best_single(x) for x in xs)),
+    ahead=computed(search_over_all, lambda x: round(best_single(x) - best(x), 4), "nats"),
+    found_at=computed(search_over_all, lambda x: 1 + x.values["scores"].index(best(x))),
 )
-
-
-# ---- charts and tables --------------------------------------------------------------------------
 
 
 @page.chart
 def accuracy(r: Records) -> Chart:
-    every = tuned(r.tuning)
-    named = (keeping(r.tuning)[0], "mxint4", "ternary(0.7)", "log(8)", "mxint8")
+    records = tuning_records(r.tuning)
+    labelled = (accurate_formats(r.tuning)[0], "mxint4", "ternary(0.7)", "log(8)", "mxint8")
     rows: list[Row] = [
         {
-            "format": name_of(name),
-            "formats": group_of(name),
-            "bits": every[name].values["bits"],
-            "validation": every[name].values["validation_accuracy"],
+            "format": PRESETS[name].title,
+            "formats": PRESETS[name].family.group,
+            "bits": records[name].values["bits"],
+            "validation": records[name].values["validation_accuracy"],
             "test accuracy": untrained(r, name),
-            "named": name_of(name) if name in named else None,
+            "named": PRESETS[name].title if name in labelled else None,
         }
-        for name in planned(r)
+        for name in planned_formats(r)
     ]
     return Chart(
         rows,
@@ -356,25 +291,27 @@ def accuracy(r: Records) -> Chart:
     )
 
 
+LABELLED_ZEROS = ("log(4)", "log(8)", "fixed(8,4)")
+
+
 @page.chart
 def zeros(r: Records) -> Chart:
-    """Right after quantization on the tuning seed, placed formats as they come, too."""
-    named = {"log(4)": "log 4", "log(8)": "log 8", "fixed(8,4)": "fixed 8"}
+    """Validation accuracy against weights rounded to zero, by format; placed ones unplaced, too."""
     rows: list[Row] = []
-    for name, record in tuned(r.tuning).items():
-        of = {"": record.values, " as it comes": record.values.get("as it comes")}
+    for name, record in tuning_records(r.tuning).items():
+        states = {"": record.values, " as it comes": record.values.get("as it comes")}
         rows += [
             {
-                "format": name_of(name) + how,
-                "formats": group_of(name),
-                "zeroed": found["weight_zeroed"],
-                "validation accuracy": found["validation_accuracy"],
-                "named": name_of(name) + how if name in named else None,
+                "format": PRESETS[name].title + state,
+                "formats": PRESETS[name].family.group,
+                "zeroed": values["weight_zeroed"],
+                "validation accuracy": values["validation_accuracy"],
+                "named": PRESETS[name].title + state if name in LABELLED_ZEROS else None,
             }
-            for how, found in of.items()
-            if found
+            for state, values in states.items()
+            if values
         ]
-    full = r.tuning.one(part="fp32").values["validation_accuracy"]
+    full = r.tuning.single(part="fp32").values["validation_accuracy"]
     return Chart(
         rows,
         x=percent("weights rounded to zero", column="zeroed"),
@@ -385,117 +322,113 @@ def zeros(r: Records) -> Chart:
 
 @page.chart
 def curves(r: Records) -> Chart:
-    """The least score so far of every search, and that of the best single format, no search."""
-    searches = {str(one.case.params["family"]): one for one in r.tuning.all(part="search")}
-    so_far = {name: list(accumulate(one.values["scores"], min)) for name, one in searches.items()}
+    """The least score so far of every search, beside that of the best single format."""
+    so_far = {
+        str(search.case.params["family"]): list(accumulate(search.values["scores"], min))
+        for search in searches(r)
+    }
     length = max(map(len, so_far.values()))
+    best_score = score(tuning_records(r.tuning)[rival_preset(r.tuning)].values)
     return Chart(
         [
-            {"trial": i + 1, **{name: of[i] for name, of in so_far.items() if i < len(of)}}
+            {"trial": i + 1, **{name: least[i] for name, least in so_far.items() if i < len(least)}}
             for i in range(length)
         ],
         x=log("trial", "trials"),
         y=linear(label="least score so far", unit="nats", limits=(LEAST_DRAWN, 1.0)),
         marks=[
-            level(score(tuned(r.tuning)[rival_of(r.tuning)].values), f"{rival(r).label} for all"),
+            level(best_score, f"{rival(r).label} for all"),
             *(line(name, markers=False) for name in so_far),
         ],
     )
 
 
 def score(values: Mapping[str, Any]) -> float:
-    """As a search judges a model."""
-    return values["validation_loss"] + PRICE * values["bits"]
+    """The score of a model in a search: its validation loss and the price of its bits."""
+    return values["validation_loss"] + design.PRICE * values["bits"]
 
 
 @page.table
 def by_bits(r: Records) -> Sequence[Row]:
-    """A row a size: of its formats, the one of the least validation loss."""
-    every, kept, difference = tuned(r.tuning), keeping(r.tuning), against_fp32(r)
+    """A row for each number of bits: of its formats, the one of the least validation loss."""
+    records, contrasts = tuning_records(r.tuning), contrasts_with_fp32(r)
+    accurate = set(accurate_formats(r.tuning))
     rows: list[Row] = []
-    for size in sorted({one.values["bits"] for one in every.values()}):
-        near = [name for name, one in every.items() if one.values["bits"] == size]
-        best = min(near, key=lambda name: every[name].values["validation_loss"])
+    for size in sorted({record.values["bits"] for record in records.values()}):
+        peers = [name for name, record in records.items() if record.values["bits"] == size]
+        best = min(peers, key=lambda name: records[name].values["validation_loss"])
         rows.append(
             {
                 "bits": f"{size:g}",
-                "format": name_of(best),
+                "format": PRESETS[best].title,
                 "test": untrained(r, best),
-                "against FP32": estimate(difference[best]),
-                "keep FP32, validation": f"{len(set(near) & set(kept))} of {len(near)}",
+                "against FP32": estimate(contrasts[best]),
+                "keep FP32, validation": f"{len(accurate.intersection(peers))} of {len(peers)}",
             }
         )
     return rows
 
 
-def estimate(made: Contrast) -> Estimate:
-    return made.comparison.estimate(made.comparison.examples or 0)
+def estimate(contrast: Contrast) -> Estimate:
+    return contrast.comparison.estimate()
 
 
 @page.table
 def every_format(r: Records) -> Sequence[Row]:
-    """The narrow ones first."""
-    every, difference = tuned(r.tuning), against_fp32(r)
+    """A row for each format, the narrow ones first."""
+    records, contrasts = tuning_records(r.tuning), contrasts_with_fp32(r)
     return [
         {
-            "format": name_of(name),
-            "bits": f"{every[name].values['bits']:g}",
-            "places": (places(every[name]) or "").replace(",", " and "),
-            "loss, validation": f"{every[name].values['validation_loss']:.3f}",
+            "format": PRESETS[name].title,
+            "bits": f"{records[name].values['bits']:g}",
+            "places": judged_format(records[name]).at.replace(",", " and "),
+            "loss, validation": f"{records[name].values['validation_loss']:.3f}",
             "test": untrained(r, name),
-            "against FP32": estimate(difference[name]),
+            "against FP32": estimate(contrasts[name]),
         }
-        for name in sorted(planned(r), key=lambda name: every[name].values["bits"])
+        for name in sorted(planned_formats(r), key=lambda name: records[name].values["bits"])
     ]
 
 
 @page.table
 def models(r: Records) -> Sequence[Row]:
-    """What is trained on, as quantized and after it, on the same models."""
-    rows: list[Row] = []
-    for quantized, on in ((mix, mix_trained), (rival, rival_trained)):
-        rows.append(trained_row(quantized(r), on(r)))
+    """Accuracy of the formats that are trained on, as quantized and after the training."""
     first = r.where(seed=CONFIRMING_SEEDS[0])
-    for name in planned(r):
-        if name in NARROW and name != rival_of(r.tuning):
-            rows.append(trained_row(untrained(first, name), trained(first, name)))
-    return rows
+    once = [n for n in planned_formats(r) if n in design.TUNED_ONCE and n != rival_preset(r.tuning)]
+    return [
+        trained_row(mix(r), mix_trained(r)),
+        trained_row(rival(r), rival_trained(r)),
+        *(trained_row(untrained(first, name), trained(first, name)) for name in once),
+    ]
 
 
-def trained_row(quantized: Arm, on: Arm) -> Row:
+def trained_row(quantized: Arm, retrained: Arm) -> Row:
     return {
         "format": quantized.label,
         "bits": f"{quantized.mean('bits'):.2f}".rstrip("0").rstrip("."),
         "as quantized": quantized,
-        "trained on": on,
-        "gain": on - quantized,
-        "models": len(on.records),
+        "trained on": retrained,
+        "gain": retrained - quantized,
+        "models": len(retrained.records),
     }
 
 
 @page.table
 def taken(r: Records) -> Sequence[Row]:
-    """Which kind of layer took which format in the mix of the search over all."""
-    found = search_of(r, ALL).values
-    said = {"attention.output": "attention's output", "intermediate": "up", "output": "down"}
+    """The format that the mix of the search over all formats gives each kind of layer."""
+    values = search_over_all(r).values
+    plain = {"attention.output": "attention's output", "intermediate": "up", "output": "down"}
     return [
-        {"layers": said.get(kind, kind), "format": name_of(one.partition("@")[0])}
-        for kind, one in zip(found["kinds"], found["mix"].split(), strict=True)
+        {"layers": plain.get(kind, kind), "format": PRESETS[PlacedFormat.read(text).name].title}
+        for kind, text in zip(values["kinds"], values["mix"].split(), strict=True)
     ]
 
 
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after a pass of training, by rate."""
-    what: dict[str, Params] = {"searched mix": {"of": "mix"}, rival(r).label: {"of": "rival"}}
-    return rate_rows(r.tuning, what, "tune_learning_rate")
+    trainings: dict[str, Params] = {"searched mix": {"of": "mix"}, rival(r).label: {"of": "rival"}}
+    return rate_rows(r.tuning, trainings, "tune_learning_rate")
 
 
-# How an effect differs from model to model, and from sentence to sentence in the mean over them: of
-# 1.1's six bits beside FP32, and of 3.1's mix beside five bits for all, both trained on.
-SPREADS = {
-    "the narrowest loses nothing": (MARGIN, 0.0043, 0.16),
-    "a search gains 2 points": (0.020, 0.0044, 0.14),
-}
-
-page.power(SPREADS, units=len(CONFIRMING_SEEDS))
+page.power(design.TRUTHS)

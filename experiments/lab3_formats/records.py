@@ -1,57 +1,60 @@
 """The models of question 3.2, and which formats keep FP32's accuracy, as 4.4 reads them, too.
 
-A format is named by its preset; `families.name_of` says what pages call it. One without a scale
-stands where the tuning seed puts its values, for weights and for inputs.
+A format is named by its preset; pages show its title. One without a scale has the places (fraction
+widths or exponent biases) that the tuning seed chose, for weights and for inputs.
 """
 
+from experiments.lab3_formats.design import MARGIN
+from madl.formats.presets import PRESETS
 from madl.logbook.arms import Arm, arm
 from madl.logbook.experiment import TUNING
 from madl.logbook.records import Record, Records
-from madl.training.families import NAMES, name_of
 
 STEM = "lab3_formats"
 TUNED = f"{STEM}{TUNING}"  # among a page's needs: what chooses
-MARGIN = 0.02  # accuracy that a format may cost: chooses on validation, and tests
 
 
 def fp32(r: Records) -> Arm:
-    """The model that the formats are put into."""
-    return arm(r.of(STEM), "FP32", part="fp32")
+    """The FP32 models, which the formats are put into."""
+    return arm(r.of_experiment(STEM), "FP32", part="fp32")
 
 
 def untrained(r: Records, preset: str) -> Arm:
-    """All Linear layers in that format, as quantization leaves them."""
-    return arm(r.of(STEM), name_of(preset), part="untrained", format=preset)
+    """The models with a format on all Linear layers, as quantization leaves them."""
+    return arm(r.of_experiment(STEM), PRESETS[preset].title, part="untrained", format=preset)
 
 
-def planned(r: Records) -> list[str]:
-    """Every format that all layers take, as the plan has it."""
-    found = r.of(STEM).where(part="untrained").each("format")
-    return [name for name in NAMES if name in found]
+def planned_formats(r: Records) -> list[str]:
+    """The presets that are planned to be put on all layers."""
+    names = r.of_experiment(STEM).where(part="untrained").param_values("format")
+    return [name for name in PRESETS if name in names]
 
 
-def tuned(r: Records) -> dict[str, Record]:
-    """What the tuning seed gave for every format; `r` is of the tuning seed, or holds it.
+def tuning_records(r: Records) -> dict[str, Record]:
+    """Preset → its record on the tuning seed; `r` are that seed's records, or hold them.
 
     Raises:
         Pending: a format is not there yet.
     """
-    found = {str(one.case.params["format"]): one for one in r.of(TUNED).all(part="untrained")}
-    return {name: found[name] for name in NAMES if name in found}
+    records = {
+        record.case.params["format"]: record
+        for record in r.of_experiment(TUNED).all(part="untrained")
+    }
+    return {name: records[name] for name in PRESETS if name in records}
 
 
-def keeping(r: Records) -> list[str]:
-    """The formats that keep FP32's accuracy, the narrow ones first.
+def accurate_formats(r: Records) -> list[str]:
+    """The formats that keep FP32's accuracy, by bits, those of equal bits by validation loss.
 
-    On the tuning seed, where validation puts them at most the margin below FP32; if none is there,
-    the one of the least loss. Of equal bits, the one of less loss comes first.
+    They are at most the margin below FP32, on validation of the tuning seed; if none is, the one of
+    the least loss.
     """
-    every = tuned(r)
-    least = r.of(TUNED).one(part="fp32").values["validation_accuracy"] - MARGIN
-    kept = [
-        (one.values["bits"], one.values["validation_loss"], name)
-        for name, one in every.items()
-        if one.values["validation_accuracy"] >= least
+    records = tuning_records(r)
+    least = r.of_experiment(TUNED).single(part="fp32").values["validation_accuracy"] - MARGIN
+    accurate = [
+        (record.values["bits"], record.values["validation_loss"], name)
+        for name, record in records.items()
+        if record.values["validation_accuracy"] >= least
     ]
-    best = min(every, key=lambda name: every[name].values["validation_loss"])
-    return [name for _, _, name in sorted(kept)] or [best]
+    best = min(records, key=lambda name: records[name].values["validation_loss"])
+    return [name for _, _, name in sorted(accurate)] or [best]

@@ -1,195 +1,183 @@
-"""What a case of question 3.2 runs: models in number formats, placed, judged, searched, trained on.
+"""Question 3.2's cases: models in number formats, placed, judged, searched and trained on.
 
-A format is written `mxint4`, or `log(4)@8,3` where its values are placed: with a fraction width or
-an exponent's bias of 8 for weights and biases and of 3 for inputs; the larger that is, the smaller
-are the values. `@best` asks for the places of least validation loss. `fp32` leaves a layer alone.
-A case names one for all layers, or one for each role of a layer, in the order of `precision.roles`.
+A case has a format for all layers, or one for each role of a layer, in the order of
+`precision.roles`. To place a format is to choose its fraction widths or exponent biases.
 
 Units: bits per weight, averaged over all weights of the Linear layers; losses in nats.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
+from experiments.lab3_formats.design import LARGEST, LEAST_GAIN, PROBE_SENTENCES
+from experiments.lab3_formats.placed import BEST, FP32, PlacedFormat
 from madl.compression.quantize import range_use
 from madl.compression.roles import role
-from madl.formats import presets
 from madl.formats.base import NumberFormat
+from madl.formats.presets import FORMATS
 from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline, precision, search
+from madl.training.descent import Pair, around, descend
 from madl.training.precision import LayerFormat, Operands
-from madl.training.train import train
 
-COUNTED_SENTENCES = 16  # whose activations are counted
-GAIN = 1e-4  # nats: a smaller difference moves no place
-# Where a search for places starts: about the largest weight and input that the fixed point of as
-# many bits holds where question 1.1 places it.
-LARGEST = {4: (0.25, 2.0), 6: (0.5, 8.0), 8: (0.5, 16.0)}
-OF_SEARCH = ("offered", "price", "sampler", "trials")
-
-Places = tuple[int, int]  # of weights and biases, of inputs
+STUDY_FIELDS = ("offered", "price", "sampler", "trials")
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """A case; on the tuning seed nothing meets the test split."""
+    """Run one case by its `part`; the tuning seed never meets the test split."""
     if params["draw"] != TUNING_SEED:
-        model, found = built(written(params), params, ctx)
-        return {**found, **baseline.judge_on_test(model, params, ctx.device)}
+        model, values = build(case_formats(params), params, ctx)
+        return {**values, **baseline.judge_on_test(model, params, ctx.device)}
     match params["part"]:
         case "search":
-            return searched(params, ctx)
+            return search_formats(params, ctx)
         case "trained":
-            chosen = searched(params, ctx)["mix"] if params["of"] == "mix" else rival(params, ctx)
-            model, found = built(chosen, params, ctx)
-            return {**found, **baseline.judge_on_validation(model, params, ctx.device)}
+            is_mix = params["of"] == "mix"
+            text = search_formats(params, ctx)["mix"] if is_mix else rival_format(params, ctx)
+            model, values = build(read_mix(text), params, ctx)
+            return {**values, **baseline.judge_on_validation(model, params, ctx.device)}
         case _:
-            return single(written(params), params, ctx)
+            return judge_single(PlacedFormat.of_params(params), params, ctx)
 
 
-def written(params: Params) -> str:
-    """What a case names."""
-    at = params.get("at")
-    return str(params.get("mix") or params["format"]) + (f"@{at}" if at else "")
+def case_formats(params: Params) -> list[PlacedFormat]:
+    """The formats of a case: its mix, one for each role of a layer, or the one for all layers."""
+    return read_mix(params["mix"]) if "mix" in params else [PlacedFormat.of_params(params)]
 
 
-def built(named: str, params: Params, ctx: Context) -> tuple[nn.Module, Values]:
-    """The fine-tuned model with these formats, trained on (QAT) where there is a rate."""
+def read_mix(text: str) -> list[PlacedFormat]:
+    """Parse formats that spaces divide."""
+    return [PlacedFormat.read(part) for part in text.split()]
+
+
+def write_mix(formats: Sequence[PlacedFormat]) -> str:
+    return " ".join(map(str, formats))
+
+
+def build(
+    formats: Sequence[PlacedFormat], params: Params, ctx: Context
+) -> tuple[nn.Module, Values]:
+    """The fine-tuned model with these formats, trained on (QAT) where there is a rate.
+
+    Returns it with the text of its formats and its bits a weight.
+    """
     model = baseline.fine_tuned(params, ctx)
-    bits = set_(model, named, params, ctx)
+    bits = set_formats_(model, formats)
     if params.get("tune_learning_rate") is not None:
-        count = params["tune_examples"]
-        assert count is None or isinstance(count, int)
-        recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
-        train(model, baseline.load_splits(params).train.first(count), recipe, device=ctx.device)
-    return model, {"formats": named, "bits": bits}
+        baseline.retrain_(model, params, ctx.device)
+    return model, {"formats": write_mix(formats), "bits": bits}
 
 
 # ---- formats ------------------------------------------------------------------------------------
 
 
-def set_(model: nn.Module, named: str, params: Params, ctx: Context) -> float:
-    """Give every layer its format, one for all or one a kind; returns the bits of a weight."""
+def set_formats_(model: nn.Module, formats: Sequence[PlacedFormat]) -> float:
+    """Give every layer its format, one for all or one a role; returns the mean bits of a weight."""
     layers = precision.layer_names(model)
-    roles, known = precision.roles(layers), {w: read(w, params, ctx) for w in named.split()}
-    each = named.split() * (len(roles) if " " not in named else 1)
-    of = dict(zip(roles, each, strict=True))
-    formats = {layer: known[of[role(layer)]] for layer in layers}
-    precision.set_precision_(model, formats)
-    return precision.mean_bits(model, formats)
+    roles = precision.roles(layers)
+    each = [layer_format(placed) for placed in formats]
+    by_role = dict(zip(roles, each * (len(roles) if len(each) == 1 else 1), strict=True))
+    by_layer = {layer: by_role[role(layer)] for layer in layers}
+    precision.set_precision_(model, by_layer)
+    return precision.mean_bits(model, by_layer)
 
 
-def read(named: str, params: Params, ctx: Context) -> LayerFormat:
-    """The format that is written so."""
-    name, _, at = placed(named, params, ctx).partition("@")
-    if name == "fp32":
+def layer_format(placed: PlacedFormat) -> LayerFormat:
+    """The formats of a layer's weight and input, whose places are numbers; None for FP32."""
+    if placed.name == FP32:
         return None
-    return moved(name, *map(int, at.split(","))) if at else presets()[name]
-
-
-def moved(name: str, weights: int, inputs: int) -> Operands:
-    """That preset with these places."""
-    return Operands(weight=_at(presets()[name], weights), input=_at(presets()[name], inputs))
-
-
-def _at(preset: Any, place: int) -> NumberFormat:
-    return replace(preset, **{"frac_width" if hasattr(preset, "frac_width") else "bias": place})
+    preset = FORMATS[placed.name]
+    if placed.places is None:
+        return preset
+    assert isinstance(placed.places, tuple), placed
+    weights, inputs = placed.places
+    return Operands(weight=preset.placed(weights), input=preset.placed(inputs))
 
 
 # ---- places -------------------------------------------------------------------------------------
 
 
-def placed(named: str, params: Params, ctx: Context) -> str:
-    """With its places in numbers; found once, by the loss on all of validation."""
-    name, _, at = named.partition("@")
-    if at != "best":
-        return named
+def with_places(placed: PlacedFormat, params: Params, ctx: Context) -> PlacedFormat:
+    """The format with its places in numbers; "best" ones are searched by validation loss, once."""
+    if placed.places != BEST:
+        return placed
+    name = placed.name
 
     def find() -> Values:
         model = baseline.fine_tuned(params, ctx)
 
-        def loss(at: Places) -> float:
-            precision.set_precision_(model, precision.uniform(model, moved(name, *at)))
+        def loss(places: Pair) -> float:
+            tried = layer_format(PlacedFormat(name, places))
+            precision.set_precision_(model, precision.uniform(model, tried))
             return baseline.judge_on_validation(model, params, ctx.device)["validation_loss"]
 
-        weights, inputs = descend(start(presets()[name]), loss)
-        return {"places": f"{weights},{inputs}"}
+        best = descend(first_places(FORMATS[name]), around, loss, least_gain=LEAST_GAIN)
+        return {"places": PlacedFormat(name, best).at}
 
-    found = search.remembered(ctx, {"placed": name, **precision.of_experiment(params, ())}, find)
-    return f"{name}@{found['places']}"
-
-
-def start(preset: Any) -> Places:
-    """Where its largest values are the nearest to `LARGEST`."""
-    own = preset.frac_width if hasattr(preset, "frac_width") else preset.effective_bias
-    weights, inputs = (round(math.log2(preset.range[1] / x)) for x in LARGEST[int(preset.bits)])
-    return own + weights, own + inputs
+    key = {"placed": name, **baseline.recipe(params)}
+    return PlacedFormat.read(f"{name}@{search.memoized(ctx, key, find)['places']}")
 
 
-def descend(start: Places, loss: Callable[[Places], float]) -> Places:
-    """From one to the best of its eight neighbours, until none is better; each is judged once."""
-    known = {start: loss(start)}
-    best = start
-    while True:
-        for at in ((best[0] + i, best[1] + j) for i in (-1, 0, 1) for j in (-1, 0, 1)):
-            if at not in known:
-                known[at] = loss(at)
-        lowest = min(known, key=lambda at: known[at])
-        if known[lowest] > known[best] - GAIN:
-            return best
-        best = lowest
+def first_places(preset: NumberFormat) -> Pair:
+    """The places that bring the largest values nearest to `LARGEST`; a search starts there."""
+    assert preset.place is not None
+    assert preset.range is not None
+    largest = preset.range[1]
+    weights, inputs = (round(math.log2(largest / x)) for x in LARGEST[int(preset.bits)])
+    return preset.place + weights, preset.place + inputs
 
 
 # ---- on the tuning seed -------------------------------------------------------------------------
 
 
-def single(named: str, params: Params, ctx: Context) -> Values:
-    """All layers in one format, as quantized, on validation; of a placed one, as it comes, too.
+def judge_single(placed: PlacedFormat, params: Params, ctx: Context) -> Values:
+    """Judge one format on all layers on validation, as quantized; a placed one unplaced, too.
 
     `weight_zeroed` is the share of the nonzero weights that become zero.
     """
 
-    def look(named: str) -> Values:
+    def judge(placed: PlacedFormat) -> Values:
         model = baseline.fine_tuned(params, ctx)
-        bits = set_(model, named, params, ctx)
-        found = baseline.judge_on_validation(model, params, ctx.device)
-        probe = baseline.load_splits(params).validation.first(COUNTED_SENTENCES)
+        bits = set_formats_(model, [placed])
+        judged = baseline.judge_on_validation(model, params, ctx.device)
+        probe = baseline.load_splits(params).validation.first(PROBE_SENTENCES)
         shares = range_use(model, probe.batch(range(len(probe))))
-        return {"bits": bits, **found, "weight_zeroed": shares["weight_zeroed"]}
+        return {"bits": bits, **judged, "weight_zeroed": shares["weight_zeroed"]}
 
-    def make() -> Values:
-        found = {"formats": placed(named, params, ctx)}
-        found |= look(found["formats"])
-        name, _, at = named.partition("@")
-        return found | ({"as it comes": look(name)} if at else {})
+    def judge_states() -> Values:
+        numbers = with_places(placed, params, ctx)
+        as_it_comes = {"as it comes": judge(PlacedFormat(placed.name))} if placed.places else {}
+        return {"formats": str(numbers), **judge(numbers), **as_it_comes}
 
-    return search.remembered(ctx, {"single": named, **precision.of_experiment(params, ())}, make)
+    key = {"single": str(placed), **baseline.recipe(params)}
+    return search.memoized(ctx, key, judge_states)
 
 
-def searched(params: Params, ctx: Context) -> Values:
-    """A study over what is offered to each kind of layer, as quantized, on all of validation.
+def search_formats(params: Params, ctx: Context) -> Values:
+    """Search a format for each role of a layer, as quantized, by validation.
 
     It begins with each format for all layers. A trial's score is its loss and the price of its
     bits; the best has the least, and the mix the least of those with several formats.
     """
     model = baseline.fine_tuned(params, ctx)
-    roles, offered = precision.roles(precision.layer_names(model)), str(params["offered"]).split()
+    roles, offered = precision.roles(precision.layer_names(model)), params["offered"].split()
     space: search.Space = dict.fromkeys(roles, offered)
 
     def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-        named = " ".join(placed(str(point[name]), params, ctx) for name in roles)
-        bits = set_(model, named, params, ctx)
+        offers = (PlacedFormat.read(point[role]) for role in roles)
+        formats = [with_places(offer, params, ctx) for offer in offers]
+        bits = set_formats_(model, formats)
         judged = baseline.judge_on_validation(model, params, ctx.device)
-        score = judged["validation_loss"] + float(params["price"] or 0) * bits
-        return -score, {"formats": named, "bits": bits, **judged}
+        score = judged["validation_loss"] + params["price"] * bits
+        return -score, {"formats": write_mix(formats), "bits": bits, **judged}
 
-    of = precision.of_experiment(params, OF_SEARCH)
-    begin = [dict.fromkeys(roles, one) for one in offered]
-    trials, best = search.of_case(ctx, of, space, objective, begin)
+    study = baseline.recipe(params, STUDY_FIELDS)
+    single = [dict.fromkeys(roles, text) for text in offered]
+    trials, best = search.run_study(ctx, study, space, objective, single)
     mixes = [trial for trial in trials if len(set(trial.notes["formats"].split())) > 1]
     mix = max(mixes, key=lambda trial: trial.value).notes if mixes else {}
     return {
@@ -203,10 +191,10 @@ def searched(params: Params, ctx: Context) -> Values:
     }
 
 
-def rival(params: Params, ctx: Context) -> str:
+def rival_format(params: Params, ctx: Context) -> str:
     """The single format of the least score among those of no fewer bits than the mix."""
-    singles = [single(one, params, ctx) for one in str(params["offered"]).split()]
-    least = min(searched(params, ctx)["mix_bits"], max(one["bits"] for one in singles))
-    fitting = [one for one in singles if one["bits"] >= least]
-    best = min(fitting, key=lambda one: one["validation_loss"] + params["price"] * one["bits"])
-    return str(best["formats"])
+    singles = [judge_single(offer, params, ctx) for offer in read_mix(params["offered"])]
+    least_bits = min(search_formats(params, ctx)["mix_bits"], max(x["bits"] for x in singles))
+    fitting = [single for single in singles if single["bits"] >= least_bits]
+    best = min(fitting, key=lambda x: x["validation_loss"] + params["price"] * x["bits"])
+    return best["formats"]

@@ -1,9 +1,9 @@
-"""What a case runs: a search over layers, one layer at a time, models with formats of their own.
+"""Question 3.1's cases: a search over layers, one narrow layer at a time, and models with a mix.
 
-A mix gives each Linear layer one of a few formats. It is written as digits, a layer each in the
-model's order, which count in `formats`: "6 6 2, 4 5 2" are two formats, each its width and how many
-bits lie after the point of weight (and bias) and of input. Quantization draws nothing, so what is
-not trained on is a function of checkpoint and mix.
+A mix gives each Linear layer one of a few formats. It is written as digits, one for each layer in
+the model's order, which index `formats`: "6 6 2, 4 5 2" are two formats, each its width and how
+many bits lie after the point of weight (and bias) and of input. Quantization draws nothing, so what
+is not trained on is a function of checkpoint and mix.
 
 Units: bits per weight, averaged over all weights of the Linear layers; losses in nats.
 """
@@ -22,68 +22,65 @@ from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline, precision, search
 from madl.training.precision import Operands
-from madl.training.train import evaluate, train
+from madl.training.train import evaluate
 
-OVER_BUDGET = -100.0  # what a trial is worth that is not evaluated: less than any loss, less bits
-WIDE, NARROW = "0", "1"  # the formats between which an order decides
+OVER_BUDGET = -100.0  # value of a trial that is not evaluated, less its bits: below any loss's
+WIDE, NARROW = "0", "1"  # digits of the formats between which an order decides
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """A case; on the tuning seed nothing meets the test split."""
+    """Run one case by its `part`; the tuning seed never meets the test split."""
     match params["part"]:
         case "search":
-            return searched(baseline.fine_tuned(params, ctx), params, ctx)
+            return search_mix(baseline.fine_tuned(params, ctx), params, ctx)
         case "one format":
-            return everywhere(baseline.fine_tuned(params, ctx), params, ctx)
+            return judge_single_formats(baseline.fine_tuned(params, ctx), params, ctx)
         case "sensitivity" if params["draw"] == TUNING_SEED:
-            return ordered(params, ctx)
+            return mix_by_sensitivity(params, ctx)
         case "sensitivity":
-            return repeated(baseline.fine_tuned(params, ctx), params, ctx)
+            return repeat_sensitivity(baseline.fine_tuned(params, ctx), params, ctx)
         case _:
-            return built(params, ctx)
+            return judge_mix(params, ctx)
 
 
 # ---- mixes --------------------------------------------------------------------------------------
 
 
-def formats(params: Params) -> list[Operands]:
-    """What `formats` offers a layer."""
-    every = (map(int, one.split()) for one in str(params["formats"]).split(", "))
+def offered_formats(params: Params) -> list[Operands]:
+    """The formats that the text in the parameter `formats` offers a layer."""
+    texts = str(params["formats"]).split(", ")
     return [
         Operands(
             weight=FixedPoint(width=width, frac_width=weights),
             input=FixedPoint(width=width, frac_width=inputs),
         )
-        for width, weights, inputs in every
+        for width, weights, inputs in (map(int, text.split()) for text in texts)
     ]
 
 
-def mix_(model: nn.Module, digits: str, params: Params) -> float:
-    """Give each layer its format; returns the bits of a weight.
+def set_mix_(model: nn.Module, digits: str, params: Params) -> float:
+    """Give each layer the format of its digit; returns the mean bits of a weight.
 
     Raises:
         ValueError: another number of digits than of layers.
     """
-    offered, layers = formats(params), precision.layer_names(model)
-    mixed = {layer: offered[int(digit)] for layer, digit in zip(layers, digits, strict=True)}
-    precision.set_precision_(model, mixed)
-    return precision.mean_bits(model, mixed)
+    offered, layers = offered_formats(params), precision.layer_names(model)
+    mix = {layer: offered[int(digit)] for layer, digit in zip(layers, digits, strict=True)}
+    precision.set_precision_(model, mix)
+    return precision.mean_bits(model, mix)
 
 
-def of_one_format(model: nn.Module, digit: str = WIDE) -> str:
-    """The digits of a mix that is none."""
+def uniform_digits(model: nn.Module, digit: str = WIDE) -> str:
+    """The digits of a mix that has one format for all layers."""
     return digit * len(precision.layer_names(model))
 
 
-def narrowed(model: nn.Module, order: Sequence[str], params: Params) -> str:
-    """As many layers become narrow, the first of the order first, as the budget asks for.
-
-    Leaves the model with these formats.
-    """
+def narrow_(model: nn.Module, order: Sequence[str], params: Params) -> str:
+    """Make layers narrow in this order until the budget holds; returns the digits of the mix."""
     layers = precision.layer_names(model)
     for count in range(len(order) + 1):
         digits = "".join(NARROW if layer in order[:count] else WIDE for layer in layers)
-        if mix_(model, digits, params) <= float(params["budget"] or 0):
+        if set_mix_(model, digits, params) <= float(params["budget"] or 0):
             return digits
     raise AssertionError(f"the narrow format of {params['formats']} is over the budget")
 
@@ -91,88 +88,89 @@ def narrowed(model: nn.Module, order: Sequence[str], params: Params) -> str:
 # ---- on the tuning seed -------------------------------------------------------------------------
 
 
-def searched(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """A study over all layers at once; a trial is judged on all of validation.
+def search_mix(model: nn.Module, params: Params, ctx: Context) -> Values:
+    """Search a mix, one format for each layer, of the least validation loss within a size.
 
-    One that is over the budget is not evaluated, and is told by how much. What is chosen is the
-    mix of the least loss.
+    A mix of more bits than `params` allow is not evaluated: the more bits, the worse its value.
+    Returns the chosen mix, its bits and losses, and all trials.
     """
-    offered, layers = formats(params), precision.layer_names(model)
-    widths = list(dict.fromkeys(one.bits for one in offered))
-    points = len(offered) // len(widths)  # on offer at each width
-    axes = {"width": range(len(widths)), "point": range(points)}
-    space = {f"{layer} {axis}": [*of] for layer in layers for axis, of in axes.items() if of[1:]}
+    offered, layers = offered_formats(params), precision.layer_names(model)
+    widths = list(dict.fromkeys(operands.bits for operands in offered))
+    num_points = len(offered) // len(widths)  # of places of the point at each width
+    axes = {"width": range(len(widths)), "point": range(num_points)}
+    space = {
+        f"{layer} {axis}": [*indices]
+        for layer in layers
+        for axis, indices in axes.items()
+        if len(indices) > 1
+    }
 
     def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-        at = [point[f"{x} width"] * points + point.get(f"{x} point", 0) for x in layers]
-        digits = "".join(map(str, at))
-        bits = mix_(model, digits, params)
+        indices = (
+            point[f"{layer} width"] * num_points + point.get(f"{layer} point", 0)
+            for layer in layers
+        )
+        digits = "".join(map(str, indices))
+        bits = set_mix_(model, digits, params)
         if params.get("budget") is not None and bits > float(params["budget"] or 0):
             return OVER_BUDGET - bits, {"layers": digits, "bits": bits}
         judged = baseline.judge_on_validation(model, params, ctx.device)
         return -judged["validation_loss"], {"layers": digits, "bits": bits, **judged}
 
-    study = search.search(
-        search.study_folder(ctx, params),
-        space,
-        objective,
-        sampler=str(params["sampler"]),
-        seed=int(params["seed"] or 0),
-        trials=int(params["trials"] or 0),
-    )
-    best = str(max(study, key=lambda one: one.value).notes["layers"])
-    bits = mix_(model, best, params)
+    trials, best = search.run_study(ctx, params, space, objective)
+    digits = str(best.notes["layers"])
+    bits = set_mix_(model, digits, params)
     return {
         "names": layers,
-        "layers": best,
+        "layers": digits,
         "bits": bits,
         **baseline.judge_on_validation(model, params, ctx.device),
-        "tried": [one.notes.get("validation_loss") for one in study],  # None: over the budget
+        "tried": [trial.notes.get("validation_loss") for trial in trials],  # None: over the budget
         "settings": search.settings(str(params["sampler"])),
     }
 
 
-def everywhere(model: nn.Module, params: Params, ctx: Context) -> Values:
+def judge_single_formats(model: nn.Module, params: Params, ctx: Context) -> Values:
     """Validation loss of each format that is offered, on all layers."""
-    found: list[Values] = []
-    for digit, one in enumerate(str(params["formats"]).split(", ")):
-        mix_(model, of_one_format(model, str(digit)), params)
+    tried: list[Values] = []
+    for digit, text in enumerate(str(params["formats"]).split(", ")):
+        set_mix_(model, uniform_digits(model, str(digit)), params)
         judged = baseline.judge_on_validation(model, params, ctx.device)
-        found.append({"format": one, **judged})
-    return {"tried": found}
+        tried.append({"format": text, **judged})
+    return {"tried": tried}
 
 
-def ordered(params: Params, ctx: Context) -> Values:
-    """How far each layer moves a loss, and the mix in which those that move it least are narrow.
+def mix_by_sensitivity(params: Params, ctx: Context) -> Values:
+    """How far each single narrow layer moves a loss; a mix in which those that do least are narrow.
 
     Made once: a training that tries rates takes the same mix.
     """
 
     def make() -> Values:
         model = baseline.fine_tuned(params, ctx)
-        moved = dict(one_at_a_time(model, precision.layer_names(model), params, ctx))
-        digits = narrowed(model, sorted(moved, key=lambda layer: moved[layer]), params)
-        bits = mix_(model, digits, params)
+        moved = dict(layer_sensitivities(model, precision.layer_names(model), params, ctx))
+        digits = narrow_(model, sorted(moved, key=lambda layer: moved[layer]), params)
+        bits = set_mix_(model, digits, params)
         judged = baseline.judge_on_validation(model, params, ctx.device)
         return {"names": [*moved], "moved": moved, "layers": digits, "bits": bits, **judged}
 
-    named = ("validation_examples", "formats", "budget")
-    return search.remembered(ctx, precision.of_experiment(params, named), make)
+    names = ("validation_examples", "formats", "budget")
+    return search.memoized(ctx, baseline.recipe(params, names), make)
 
 
 # ---- one layer at a time ------------------------------------------------------------------------
 
 
-def one_at_a_time(
+def layer_sensitivities(
     model: nn.Module, layers: Sequence[str], params: Params, ctx: Context
 ) -> Iterator[tuple[str, float]]:
-    """All layers wide and one of them narrow: how far that moves a validation sentence's loss.
+    """Yield (layer, how far a validation sentence's loss moves if that layer alone is narrow).
 
     The mean distance, up or down: in the mean itself they cancel, and a layer that ruins as many
     sentences as it mends would seem to do nothing.
     """
-    data, (_, narrow) = baseline.load_splits(params).validation, formats(params)
-    mix_(model, of_one_format(model), params)
+    data, (_, narrow) = baseline.load_splits(params).validation, offered_formats(params)
+    set_mix_(model, uniform_digits(model), params)
     plain = evaluate(model, data, device=ctx.device).losses
     for layer in layers:
         before = precision.set_layer_(model, layer, narrow)
@@ -181,38 +179,35 @@ def one_at_a_time(
         yield layer, fmean(abs(a - b) for a, b in zip(losses, plain, strict=True))
 
 
-def repeated(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """The same of a block's layers, or of the head's, on another seed; nothing is chosen by it."""
+def repeat_sensitivity(model: nn.Module, params: Params, ctx: Context) -> Values:
+    """Sensitivities of a block's layers, or of the head's, on a seed by which nothing is chosen."""
     number = None if params["block"] == "head" else int(params["block"] or 0)
     layers = [layer for layer in precision.layer_names(model) if block(layer) == number]
-    moved = dict(one_at_a_time(model, layers, params, ctx))  # leaves all layers wide
+    moved = dict(layer_sensitivities(model, layers, params, ctx))  # leaves all layers wide
     return {"moved": moved, **baseline.judge_on_test(model, params, ctx.device)}
 
 
 # ---- models -------------------------------------------------------------------------------------
 
 
-def built(params: Params, ctx: Context) -> Values:
-    """A model with its formats, trained on (QAT) where there is a rate."""
+def judge_mix(params: Params, ctx: Context) -> Values:
+    """Judge a model with its mix, trained on (QAT) if the case's `part` is "trained"."""
     model = baseline.fine_tuned(params, ctx)
-    bits = mix_(model, digits_of(model, params, ctx), params)
+    bits = set_mix_(model, mix_digits(model, params, ctx), params)
     if params["part"] == "trained":
-        count = params["tune_examples"]
-        assert count is None or isinstance(count, int)
-        recipe = baseline.training_recipe(params, prefix="tune_", epochs=1)
-        train(model, baseline.load_splits(params).train.first(count), recipe, device=ctx.device)
-    tuning = params["draw"] == TUNING_SEED
-    judge = baseline.judge_on_validation if tuning else baseline.judge_on_test
+        baseline.retrain_(model, params, ctx.device)
+    is_tuning = params["draw"] == TUNING_SEED
+    judge = baseline.judge_on_validation if is_tuning else baseline.judge_on_test
     return {"bits": bits, **judge(model, params, ctx.device)}
 
 
-def digits_of(model: nn.Module, params: Params, ctx: Context) -> str:
-    """As written; or by an order: one that is drawn, or that of sensitivity."""
+def mix_digits(model: nn.Module, params: Params, ctx: Context) -> str:
+    """The digits of a case's mix: as written, by a random order, by sensitivity, or all wide."""
     if params.get("layers"):
         return str(params["layers"])
     if params.get("order") is not None:
-        layers, order = precision.layer_names(model), f"{params['seed']} {params['order']}"
-        return narrowed(model, random.Random(order).sample(layers, len(layers)), params)
+        layers, seed = precision.layer_names(model), f"{params['seed']} {params['order']}"
+        return narrow_(model, random.Random(seed).sample(layers, len(layers)), params)
     if params.get("budget") is not None:
-        return str(ordered(params, ctx)["layers"])
-    return of_one_format(model)
+        return str(mix_by_sensitivity(params, ctx)["layers"])
+    return uniform_digits(model)

@@ -1,21 +1,23 @@
 """Question 4.2: attention written out against the fused forms of it, in time and in memory.
 
-The rival of a fused form is the fastest form that is written by hand, in the same dtype at the same
-length, as a tuning process found it; other processes confirm, and they are the units.
+The fastest fused form is held against the fastest form that is written by hand, in the same dtype
+at the same length, both as a tuning process found them; other processes confirm, and they are the
+units.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
 
-from madl.logbook.arms import TimedArm, inside, timed
+from experiments.lab4_attention import design
+from madl.logbook.arms import TimedArm, timed_arm, value_at
 from madl.logbook.charts import Chart, doubling, level, line, linear, log
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import Counted, contended, counted, value
-from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import Estimate
+from madl.logbook.experiment import Experiment, Plan
+from madl.logbook.numbers import ExactValue, NumberFn, computed, contended_processes, exact, value
+from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, none_if_pending
+from madl.logbook.values import Estimate
 from madl.machine import lint
 from madl.machine.device import no_device
 
@@ -28,18 +30,11 @@ FORMS = {
     "efficient": "SDPA efficient",
     "cudnn": "SDPA cuDNN",
 }
-WRITTEN = ("naive", "tuned", "cast")
-FUSED = ("flash", "cudnn", "efficient")  # the first that a device has for a problem
 DTYPES = {"float32": "FP32", "bfloat16": "BF16", "float16": "FP16"}
-DEVICES = {"cpu": "CPU", "cuda": "CUDA GPU"}
-HEAD_DIM = 64
-SHAPES = {"cpu": {"batch": 1, "heads": 4}, "cuda": {"batch": 8, "heads": 8}}
-NOTEBOOK = {"batch": 32, "heads": 8, "length": 128}  # the shape of the coursework's notebook
-TINY = {"batch": 2, "heads": 2, "length": 16}
-CONFIRMING, TUNING, AGAIN = (1, 2, 3, 4, 5), (0,), (1, 2)  # processes; again: in quick
-LONGEST = 4096  # positions, timed on a CPU
+TINY = {"batch": 2, "heads": 2, "length": 16}  # in smoke
+QUICK_PROCESSES = design.CONFIRMING[:2]
 NO_KERNEL = "no kernel"
-APART: dict[str, Scalar] = {"kind": "profile", "device": "cpu"}
+PROFILE: dict[str, Scalar] = {"kind": "profile", "device": "cpu"}
 
 page = Experiment(
     title="Attention: fused against naive",
@@ -48,113 +43,109 @@ page = Experiment(
 page.unavailable(no_device)
 
 
-# ---- cases --------------------------------------------------------------------------------------
-
-
-def limits(plan: Plan, device: str) -> Params:
-    """Of one call, and how long a round goes on: GiB and seconds."""
-    choose = plan.profile.choose
-    limit_gb = 16.0 if device == "cuda" else choose(smoke=0.25, quick=2.0)
-    most = {"limit_gb": limit_gb, "limit_s": 1.0, "budget_s": choose(smoke=0.0, quick=0.05)}
-    return {"device": device, "head_dim": HEAD_DIM, **most}
+def limits(plan: Plan, device: str) -> dict[str, Scalar]:
+    """Parameters of a device's cases: the limits of one call, and the time for a form."""
+    choose, limit = plan.profile.choose, design.LIMIT_GIB[device]
+    return {
+        "device": device,
+        "head_dim": design.HEAD_DIM,
+        "limit_gb": choose(smoke=0.25, quick=limit) if device == "cpu" else limit,
+        "limit_s": design.LIMIT_S,
+        "budget_s": choose(smoke=0.0, quick=design.BUDGET_S),
+    }
 
 
 def timings(plan: Plan, processes: Sequence[int]) -> Iterable[Params]:
-    """Every form at every length, a case a process."""
+    """Cases that time every form, a case for each process, device, dtype and length."""
     choose = plan.profile.choose
-    lengths = {
-        "cpu": choose(smoke=(64,), quick=(128, 512, 1024, 2048, LONGEST)),
-        "cuda": choose(smoke=(64,), quick=(512, 2048, 8192, 32768)),
-    }
-    dtypes = choose(smoke=("bfloat16",), quick=tuple(DTYPES))
-    for process, (device, shape), dtype in product(processes, SHAPES.items(), dtypes):
+    dtypes = choose(smoke=("bfloat16",), quick=design.DTYPES)
+    for process, (device, shape), dtype in product(processes, design.SHAPES.items(), dtypes):
         base = {**limits(plan, device), "dtype": dtype, "process": process}
-        yield {"kind": "notebook", **base, **choose(smoke=TINY, quick=NOTEBOOK)}
-        for length in lengths[device]:
+        yield {"kind": "notebook", **base, **choose(smoke=TINY, quick=design.NOTEBOOK)}
+        for length in choose(smoke=(64,), quick=design.LENGTHS[device]):
             yield {"kind": "time", **base, **shape, "length": length}
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
-    yield from timings(plan, TUNING)
+    yield from timings(plan, design.TUNING)
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    processes = choose(smoke=CONFIRMING[:1], quick=CONFIRMING)
-    for device, shape in SHAPES.items():
-        base = limits(plan, device)
-        small = {"batch": 2, "heads": 2, "length": choose(smoke=16, quick=200)}
-        yield {"kind": "correct", "device": device, "head_dim": HEAD_DIM, **small}
-        longest = 32768 if device == "cuda" else choose(smoke=128, quick=8192)
-        yield {"kind": "memory", **base, **shape, "longest": longest, "limit_s": 3.0}
-        apart = {"dtype": "float32", "length": choose(smoke=64, quick=2048)}
-        for process in processes:
-            yield {"kind": "profile", **base, **shape, **apart, "process": process}
+    processes = choose(smoke=design.CONFIRMING[:1], quick=design.CONFIRMING)
+    for device, shape in design.SHAPES.items():
+        checked = choose(smoke=TINY, quick=design.CHECKED)
+        yield {"kind": "correct", "device": device, "head_dim": design.HEAD_DIM, **checked}
+        longest = design.LONGEST[device]
+        memory = {
+            "longest": choose(smoke=128, quick=longest) if device == "cpu" else longest,
+            "limit_s": design.MEMORY_LIMIT_S,
+        }
+        yield {"kind": "memory", **limits(plan, device), **shape, **memory}
+    profiled = {**PROFILE, **limits(plan, "cpu"), **design.SHAPES["cpu"], "dtype": "float32"}
+    for process in processes:
+        length = choose(smoke=64, quick=design.PROFILED_LENGTH)
+        yield {**profiled, "length": length, "process": process}
     yield from timings(plan, processes)
 
 
 @page.quick
 def quick(params: Params) -> bool:
-    """What the claims compare, in two processes, and that all forms agree."""
-    if params["kind"] == "correct":
-        return True
-    claimed = params["kind"] == "time" and params["dtype"] != "float16"
-    return claimed and params["length"] == LONGEST and params["process"] in AGAIN
-
-
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab4_attention import study
-
-    return study.study(params)
-
-
-# ---- arms ---------------------------------------------------------------------------------------
+    """The claims' cases in two processes, and the check that all forms agree."""
+    longest = {"kind": "time", "length": design.LENGTHS["cpu"][-1]}
+    return params["kind"] == "correct" or (
+        longest.items() <= params.items()
+        and params["dtype"] != "float16"
+        and params["process"] in QUICK_PROCESSES
+    )
 
 
 def arm(r: Records, form: str, **where: Scalar) -> TimedArm:
-    """A form in all of these processes. Raises: Pending: it is missing in one of them."""
-    found = r.all(**where)
-    if any(form not in record.values["measurements"] for record in found):
-        raise Pending(f"{form}, {where}")
-    return timed(found, form, FORMS.get(form, form))
+    """The times of a form in the cases `where`. Raises: Pending: it is missing in one of them."""
+    return timed_arm(r, form, FORMS.get(form, form), **where)
 
 
-def ran(record: Record, forms: Sequence[str]) -> list[str]:
-    """Those of these forms that did. Raises: Pending: none did."""
-    if found := [form for form in forms if form in record.values["measurements"]]:
-        return found
-    raise Pending(f"{record.place}, any of {', '.join(forms)}")
+def fastest(r: Records, forms: Sequence[str], **where: Scalar) -> TimedArm:
+    """The form among these that was the fastest in the tuning process.
+
+    Raises:
+        Pending: none of them ran there.
+    """
+    tuning = r.tuning.single(**where)
+    ran = [form for form in forms if form in tuning.values["measurements"]]
+    if not ran:
+        raise Pending(f"{tuning.place}, any of {', '.join(forms)}")
+    return arm(r, min(ran, key=lambda form: arm(r.tuning, form, **where).median_s), **where)
 
 
 def fused(r: Records, **where: Scalar) -> TimedArm:
-    """The fused form of this device."""
-    return arm(r, ran(r.all(**where)[0], FUSED)[0], **where)
+    """The fused form that was the fastest in the tuning process."""
+    return fastest(r, design.FUSED, **where)
 
 
 def written(r: Records, **where: Scalar) -> TimedArm:
-    """The strongest form written by hand: the fastest of the tuning process."""
-    tried = ran(r.tuning.one(**where), WRITTEN)
-    return arm(r, min(tried, key=lambda form: arm(r.tuning, form, **where).median_s), **where)
+    """The form written by hand that was the fastest in the tuning process."""
+    return fastest(r, design.WRITTEN, **where)
 
 
 def longest(r: Records, **where: Scalar) -> dict[str, Scalar]:
-    """The problem of the longest sequence that a written and a fused form held in tuning."""
+    """The parameters of the longest sequence that both a written and a fused form took in tuning.
+
+    Raises:
+        Pending: there is none.
+    """
     where = {"kind": "time", **where}
-    for length in reversed(r.tuning.all(**where).each("length")):
-        held = r.tuning.one(**where, length=length).values["measurements"].keys()
-        if held & set(WRITTEN) and held & set(FUSED):
+    for length in reversed(r.tuning.all(**where).param_values("length")):
+        ran = r.tuning.single(**where, length=length).values["measurements"].keys()
+        if ran & set(design.WRITTEN) and ran & set(design.FUSED):
             return {**where, "length": length}
     raise Pending(f"a length that both hold, {where}")
 
 
 def fused_against_written(r: Records, **where: Scalar) -> Contrast:
     return compare(fused(r, **where), written(r, **where))
-
-
-# ---- claims -------------------------------------------------------------------------------------
 
 
 @page.claim(primary=True)
@@ -186,14 +177,11 @@ def care_pays_in_fp32(r: Records) -> Contrast:
     return compare(arm(r, "tuned", **at), arm(r, "naive", **at))
 
 
-@page.claim
+@page.claim(primary=True)
 def fused_is_faster_on_cuda(r: Records) -> Contrast:
-    """In FP16 on CUDA, fused attention is faster than the fastest form written by hand, at the
-    longest sequence that both hold."""
+    """In FP16 on a CUDA GPU, fused attention is faster than the fastest form written by hand, at
+    the longest sequence that both hold."""
     return fused_against_written(r, **longest(r, device="cuda", dtype="float16"))
-
-
-# ---- numbers ------------------------------------------------------------------------------------
 
 
 def over_naive(r: Records, dtype: str) -> Contrast:
@@ -202,69 +190,72 @@ def over_naive(r: Records, dtype: str) -> Contrast:
     return compare(fused(r, **at), arm(r, "naive", **at))
 
 
-def peaks(r: Records) -> dict[tuple[str, int], Any]:
-    """Of one FP32 call on the CPU, by form and length."""
-    every = r.one(kind="memory", device="cpu").values["peaks"]
-    held = [x for x in every if x["dtype"] == "float32" and "peak_bytes" in x]
-    return {(x["form"], x["length"]): x for x in held}
+def peaks(r: Records, device: str = "cpu") -> dict[tuple[str, int], Any]:
+    """(form, length) → the record's row on the memory of one FP32 call."""
+    record = r.single(kind="memory", device=device)
+    return {
+        (peak["form"], peak["length"]): peak
+        for peak in record.values["peaks"]
+        if peak["dtype"] == "float32" and "peak_bytes" in peak
+    }
 
 
-def peak(r: Records, form: str, part: str = "") -> Counted:
-    """At the longest sequence that naive holds; with `part`, in units of that."""
-    held, source = peaks(r), r.where(kind="memory", device="cpu")
-    found = held.get((form, max((n for of, n in held if of == "naive"), default=0)))
-    if found is None:
+def peak(r: Records, form: str, part: str = "") -> ExactValue:
+    """A form's peak memory at naive's longest sequence, in MB, or over a `part` of its row."""
+    by_problem, source = peaks(r), r.where(kind="memory", device="cpu")
+    longest = max((length for name, length in by_problem if name == "naive"), default=0)
+    if (peak := by_problem.get((form, longest))) is None:
         raise Pending(f"the peak of {form}")
-    size, unit = (found[part], "") if part else (1e6, "MB")
-    return counted(found["peak_bytes"] / size, unit, of=source)
+    size, unit = (peak[part], "") if part else (1e6, "MB")
+    return exact(peak["peak_bytes"] / size, source, unit)
 
 
-def positions(r: Records) -> Counted:
-    """Of the first claim."""
-    at = longest(r, device="cpu", dtype="float32")
-    return counted(int(str(at["length"])), of=r.all(**at))
+def positions(r: Records) -> ExactValue:
+    """The sequence length of the first claim."""
+    where = longest(r, device="cpu", dtype="float32")
+    return exact(where["length"], r.all(**where))
 
 
-def share_of_naive(r: Records, *steps: str) -> Counted:
-    """What these steps take alone, of a whole naive call."""
-    whole = arm(r, "naive", **APART)
-    taken = sum(arm(r, step, **APART).median_s for step in steps)
-    return counted(100 * taken / whole.median_s, "%", of=whole.records)
+def share_of_naive(r: Records, *steps: str) -> ExactValue:
+    """The time of these steps alone, in % of a whole naive call."""
+    whole = arm(r, "naive", **PROFILE)
+    steps_s = sum(arm(r, step, **PROFILE).median_s for step in steps)
+    return exact(100 * steps_s / whole.median_s, whole.records, "%")
 
 
-def profiled(r: Records, *, path: Sequence[str], unit: str, size: float = 1e6) -> Counted:
-    """What a case that takes the forms apart kept under these names, each within the one before."""
-    found = r.all(**APART)
-    return counted(inside(found[0], path) / size, unit, of=found)
+def profiled(*path: str, unit: str, size: float = 1e6) -> NumberFn:
+    """A function that reads a value of the profile by its path of keys, in units of `size`."""
+    return computed(profiles, lambda records: value_at(records[0], path) / size, unit)
 
 
-def failing_checks(r: Records) -> Counted:
-    """Timings of the page in which the linter finds a mistake, each held against naive."""
-    found = [x for x in r if "measurements" in x.values]
-    runs = [(x.values["measurements"], form) for x in found for form in x.values["measurements"]]
-    bad = sum(bool(lint.mistakes(m[form], against=m.get("naive", m[form]))) for m, form in runs)
-    return counted(100 * bad / max(len(runs), 1), "%", of=found)
+def profiles(r: Records) -> Sequence[Record]:
+    return r.all(**PROFILE)
 
 
-def apart(r: Records) -> Counted:
-    """Positions at which the forms are taken apart."""
-    found = r.all(**APART)
-    return counted(found[0].case.params["length"], of=found)
+def mistaken_share(r: Records) -> ExactValue:
+    """The share of all timings in which the linter finds a mistake beside naive, in %."""
+    records = [record for record in r if "measurements" in record.values]
+    mistaken = [
+        bool(lint.mistakes(run, against=runs.get("naive", run)))
+        for runs in (record.values["measurements"] for record in records)
+        for run in runs.values()
+    ]
+    return exact(100 * sum(mistaken) / max(len(mistaken), 1), records, "%")
 
 
-def shape(r: Records, kind: str, name: str) -> Counted:
-    """Of the calls on the CPU."""
-    record = r.all(kind=kind, device="cpu")[0]
-    return counted(record.case.params[name], of=[record])
+def parameter(name: str, kind: str) -> NumberFn:
+    """A function that reads a parameter of the cases of a kind on the CPU."""
+    return computed(
+        lambda r: r.all(kind=kind, device="cpu")[0], lambda record: record.case.params[name]
+    )
 
 
 page.numbers(
-    batch=partial(shape, kind="time", name="batch"),
-    heads=partial(shape, kind="time", name="heads"),
-    notebook_batch=partial(shape, kind="notebook", name="batch"),
-    fp16=fused_is_faster_in_fp16,
-    apart=apart,
-    contended=contended,
+    batch=parameter("batch", kind="time"),
+    heads=parameter("heads", kind="time"),
+    notebook_batch=parameter("batch", kind="notebook"),
+    apart=parameter("length", kind="profile"),
+    contended=contended_processes,
     over_naive_fp32=partial(over_naive, dtype="float32"),
     over_naive_bf16=partial(over_naive, dtype="bfloat16"),
     over_naive_fp16=partial(over_naive, dtype="float16"),
@@ -276,34 +267,25 @@ page.numbers(
     wrong_on_ones=value("scales", "ones", unit="%", factor=100, kind="correct", device="cpu"),
     wrong_on_random=value("scales", "random", unit="%", factor=100, kind="correct", device="cpu"),
     in_between=lambda r: share_of_naive(r, "scale", "softmax"),
-    naive_faults=partial(profiled, path=("fault_bytes", "naive"), unit="MB"),
-    tuned_faults=partial(profiled, path=("fault_bytes", "tuned"), unit="MB"),
-    operations=partial(profiled, path=("flops",), unit="G", size=1e9),
-    exponentials=partial(profiled, path=("exponentials",), unit="M"),
-    linted=failing_checks,
+    naive_faults=profiled("fault_bytes", "naive", unit="MB"),
+    tuned_faults=profiled("fault_bytes", "tuned", unit="MB"),
+    operations=profiled("flops", unit="G", size=1e9),
+    exponentials=profiled("exponentials", unit="M"),
+    linted=mistaken_share,
 )
 
 
-# ---- charts and tables --------------------------------------------------------------------------
-
-
-def or_none(make: Callable[..., Any], *args: Any, **where: Scalar) -> Any:
-    """What it makes; None where records are missing."""
-    try:
-        return make(*args, **where)
-    except Pending:
-        return None
-
-
 def timed_problems(r: Records) -> list[dict[str, Any]]:
-    """What ran, as parameters, in the order of devices, dtypes and lengths."""
-    order = [*DEVICES, *DTYPES]
-    found = {(x.case.params["device"], x.case.params["dtype"], x.case.params["length"]) for x in r}
-    places = sorted(found, key=lambda x: (order.index(str(x[0])), order.index(str(x[1])), x[2]))
-    return [{"kind": "time", "device": a, "dtype": b, "length": c} for a, b, c in places]
+    """The parameters (device, dtype, length) of every problem that was timed, in that order."""
+    order = [*design.SHAPES, *DTYPES]
+    names = ("device", "dtype", "length")
+    problems = {tuple(record.case.params[name] for name in names) for record in r}
+    places = sorted(problems, key=lambda x: (order.index(x[0]), order.index(x[1]), x[2]))
+    return [{"kind": "time", **dict(zip(names, place))} for place in places]
 
 
 def speed_up_of(r: Records, **at: Scalar) -> Estimate:
+    """The speed of the fastest fused form over that of the fastest written one."""
     return written(r, **at) / fused(r, **at)
 
 
@@ -311,10 +293,10 @@ def speed_up_of(r: Records, **at: Scalar) -> Estimate:
 def speed_up(r: Records) -> Chart:
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for at in timed_problems(r.where(kind="time")):
-        device, length = DEVICES[at["device"]], at["length"]
+        device, length = r.place(at["device"]), at["length"]
         start = {"device": device, "positions": length, **dict.fromkeys(DTYPES.values())}
         row = rows.setdefault((device, length), start)
-        row[DTYPES[at["dtype"]]] = or_none(speed_up_of, r, **at)
+        row[DTYPES[at["dtype"]]] = none_if_pending(speed_up_of, r, **at)
     several = len({device for device, _ in rows}) > 1
     return Chart(
         list(rows.values()),
@@ -327,55 +309,97 @@ def speed_up(r: Records) -> Chart:
 
 @page.chart
 def memory(r: Records) -> Chart:
-    """In FP32 on the CPU."""
-    held = peaks(r)
-    forms = list(dict.fromkeys(form for form, _ in held))
+    """Peak memory of one FP32 call, by form and length."""
+    by_device = {device: none_if_pending(peaks, r, device) or {} for device in design.SHAPES}
+    drawn = {form for by_problem in by_device.values() for form, _ in by_problem}
+    forms = [form for form in FORMS if form in drawn]
     rows = [
-        {"positions": n, **{FORMS[x]: held.get((x, n), {}).get("peak_bytes") for x in forms}}
-        for n in sorted({n for _, n in held})
+        {"device": r.place(device), "positions": length}
+        | {FORMS[form]: by_problem.get((form, length), {}).get("peak_bytes") for form in forms}
+        for device, by_problem in by_device.items()
+        for length in sorted({length for _, length in by_problem})
     ]
-    y = log(label="peak memory of one call", unit="MB", factor=1e-6)
-    return Chart(rows, x=doubling("positions"), y=y, marks=[line(FORMS[form]) for form in forms])
+    return Chart(
+        rows,
+        x=doubling("positions"),
+        y=log(label="peak memory of one call", unit="MB", factor=1e-6),
+        marks=[line(FORMS[form]) for form in forms],
+        facet="device" if all(by_device.values()) else None,
+    )
+
+
+@page.table
+def devices(r: Records) -> Sequence[Row]:
+    """Fused against written, on each device at the longest sequence of each dtype."""
+    rows: list[Row] = []
+    nothing = dict.fromkeys(("positions", "fused", "fastest written", "fused over it"))
+    for device in design.SHAPES:
+        pairs = {
+            title: none_if_pending(against, r, device, dtype) for dtype, title in DTYPES.items()
+        }
+        by_dtype = {title: row for title, row in pairs.items() if row} or {"all": nothing}
+        rows += [{"on": r.place(device), "dtype": title, **row} for title, row in by_dtype.items()]
+    return rows
+
+
+def against(r: Records, device: str, dtype: str) -> Row:
+    """The fastest fused and written forms at the longest sequence of a dtype, and their ratio."""
+    at = longest(r, device=device, dtype=dtype)
+    ours, rival = fused(r, **at), written(r, **at)
+    return {
+        "positions": at["length"],
+        "fused": ours.label,
+        "fastest written": rival.label,
+        "fused over it": rival / ours,
+    }
 
 
 @page.table
 def forms(r: Records) -> Sequence[Row]:
     """Each form at the longest sequence of each dtype, and why one did not run."""
     rows: list[Row] = []
-    for device, form in product(DEVICES, FORMS):
+    for device, form in product(design.SHAPES, FORMS):
         cells = {
-            title: or_none(at_longest, r, form, device=device, dtype=dtype)
+            title: none_if_pending(at_longest, r, form, device=device, dtype=dtype)
             for dtype, title in DTYPES.items()
         }
         if any(cell not in (None, NO_KERNEL) for cell in cells.values()):
-            rows.append({"device": DEVICES[device], "form": FORMS[form], **cells})
-    ran = {row["device"] for row in rows}
-    nothing = dict.fromkeys(DTYPES.values())
-    return rows + [
-        {"device": x, "form": "all", **nothing} for x in DEVICES.values() if x not in ran
-    ]
+            rows.append({"device": r.place(device), "form": FORMS[form], **cells})
+    return rows
 
 
 def at_longest(r: Records, form: str, **where: Scalar) -> TimedArm | str:
-    return time_or_why(r, form, **longest(r, **where))
+    """The times of a form at the longest sequence, or why it did not run."""
+    return time_or_reason(r, form, **longest(r, **where))
 
 
-def time_or_why(r: Records, form: str, **at: Scalar) -> TimedArm | str:
-    """Raises: Pending: a process is missing."""
-    why = [x.values["missing"][form] for x in r.all(**at) if form in x.values["missing"]]
-    return why[0] if why else arm(r, form, **at)
+def time_or_reason(r: Records, form: str, **at: Scalar) -> TimedArm | str:
+    """The times of a form, or why it did not run. Raises: Pending: a process is missing."""
+    missing = [record.values["missing"] for record in r.all(**at)]
+    reasons = [reason[form] for reason in missing if form in reason]
+    return reasons[0] if reasons else arm(r, form, **at)
 
 
 @page.table
 def notebook(r: Records) -> Sequence[Row]:
-    """At the notebook's shape on the CPU: one call, three dtypes, two baselines."""
+    """The fastest fused form at the notebook's shape, over naive and over the fastest written."""
     rows: list[Row] = []
-    for dtype, title in DTYPES.items():
-        at: dict[str, Scalar] = {"kind": "notebook", "device": "cpu", "dtype": dtype}
-        ours, naive, rival = fused(r, **at), arm(r, "naive", **at), written(r, **at)
-        row: dict[str, Any] = {"dtype": title, "fused": ours, "over naive": naive / ours}
-        rows.append({**row, "fastest written": rival.label, "over it": rival / ours})
+    for device, (dtype, title) in product(design.SHAPES, DTYPES.items()):
+        at: dict[str, Scalar] = {"kind": "notebook", "device": device, "dtype": dtype}
+        if row := none_if_pending(over_both, r, **at):
+            rows.append({"on": r.place(device), "dtype": title, **row})
     return rows
+
+
+def over_both(r: Records, **at: Scalar) -> Row:
+    """The fastest fused form's time, and its speed over naive and over the fastest written form."""
+    ours, naive, rival = fused(r, **at), arm(r, "naive", **at), written(r, **at)
+    return {
+        "fused": ours,
+        "over naive": naive / ours,
+        "fastest written": rival.label,
+        "over it": rival / ours,
+    }
 
 
 SCORE_PASSES = {  # reads, writes, lines read before they are written, new pages cleared
@@ -388,32 +412,35 @@ COPY_PASSES = 3  # read, write, and the lines read before they are written
 
 @page.table
 def bounds(r: Records) -> Sequence[Row]:
-    """What each form must do in FP32 on the CPU, and how long that takes at the least."""
-    values = r.all(**APART)[0].values
-    product_s, copy_s = (arm(r, name, **APART).median_s for name in ("product", "copy"))
+    """Least times of each form's work in FP32 on the CPU, by traffic and by products."""
+    values = profiles(r)[0].values
+    product_s, copy_s = (arm(r, name, **PROFILE).median_s for name in ("product", "copy"))
     products_ms = 1e3 * product_s * values["flops"] / values["product_flops"]
     a_byte_s = copy_s / (COPY_PASSES * values["score_bytes"])
-    rows: list[Row] = []
-    for form, passes in SCORE_PASSES.items():
-        moved = passes * values["score_bytes"] + 4 * values["tensor_bytes"]
-        rows.append(
-            {
-                "form": FORMS[form],
-                "moves (MB)": moved / 1e6,
-                "moving, at least (ms)": 1e3 * moved * a_byte_s,
-                "products, at least (ms)": products_ms,
-                "measured": arm(r, form, **APART),
-            }
-        )
-    return rows
+    moved = {
+        form: passes * values["score_bytes"] + 4 * values["tensor_bytes"]
+        for form, passes in SCORE_PASSES.items()
+    }
+    return [
+        {
+            "form": FORMS[form],
+            "moves (MB)": num_bytes / 1e6,
+            "moving, at least (ms)": 1e3 * num_bytes * a_byte_s,
+            "products, at least (ms)": products_ms,
+            "measured": arm(r, form, **PROFILE),
+        }
+        for form, num_bytes in moved.items()
+    ]
 
 
 @page.table
 def times(r: Records) -> Sequence[Row]:
-    """All forms at all lengths."""
+    """The times of all forms at all lengths."""
     rows: list[Row] = []
     for at in timed_problems(r.where(kind="time")):
-        problem = f"{DEVICES[at['device']]}, {DTYPES[at['dtype']]}, {at['length']:,}"
-        cells = {title: or_none(time_or_why, r, form, **at) for form, title in FORMS.items()}
+        problem = f"{r.place(at['device'])}, {DTYPES[at['dtype']]}, {at['length']:,}"
+        cells = {
+            title: none_if_pending(time_or_reason, r, form, **at) for form, title in FORMS.items()
+        }
         rows.append({"problem": problem, **cells})
     return rows

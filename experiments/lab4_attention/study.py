@@ -1,7 +1,7 @@
-"""Attention written out and torch's forms of it: held against float64, timed in turn, and weighed.
+"""Attention written out and torch's forms of it: checked against float64, timed, memory measured.
 
-All that is measured runs in a fresh process that tells glibc to keep freed memory, so that whether
-a matrix of scores comes in new pages depends on its size alone.
+Every case runs in a fresh process that tells glibc to keep freed memory, so that whether a matrix
+of scores comes in new pages depends on its size alone.
 
 Shapes: B batch, H heads, T positions, D features of a head; q, k, v are (B, H, T, D).
 """
@@ -21,33 +21,45 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from experiments.lab4_attention import design
+from experiments.lab4_attention.memory import limited, ran_out
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params, Values
 from madl.machine import fresh, timing
-from madl.machine.memory import keep_freed_pages, limited, peak_bytes, ran_out
+from madl.machine.memory import keep_freed_pages, peak_bytes
 
 Json = Mapping[str, Any]
 Call = Callable[[], Tensor]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-NAIVE, TUNED, CAST = "naive", "tuned", "cast"
+NAIVE, TUNED, CAST = design.WRITTEN
 BACKENDS = {
     "math": SDPBackend.MATH,
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
-FORMS = (NAIVE, TUNED, CAST, *BACKENDS)
+FORMS = (*design.WRITTEN, *BACKENDS)
 SHAPE = ("batch", "heads", "length", "head_dim", "dtype")
-ROUNDS = 5  # at least, in one process; verdicts come from between processes
-DOUBLINGS = 4  # of the sequence, up to the longest whose memory is taken
-WAIT_S = 0.5  # that a first call may wait for a library
 OUT_OF_MEMORY = "out of memory"
+UNAVAILABLE = ("No viable backend", "No available kernel")  # as torch says it on a CPU, and on CUDA
 
-# Largest error against float64, as a share of the largest output: sums of T rounded products.
-TOLERANCE = {"float32": 1e-5, "bfloat16": 4e-2, "float16": 5e-3}
+
+def run(params: Params, ctx: Context) -> Values:
+    """Run a case in a process of its own."""
+    return fresh.call(f"{__name__}:{measure.__name__}", dict(params))
+
+
+def measure(argument: Json) -> dict[str, Any]:
+    """Run a case in this process."""
+    keep_freed_pages()
+    measures = {"correct": check, "memory": peaks, "profile": profile}
+    with torch.no_grad():
+        return measures.get(argument["kind"], time_forms)(argument)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One attention to compute."""
+    """The shape and dtype of one attention."""
 
     batch: int
     heads: int
@@ -61,22 +73,22 @@ class Problem:
 
     @property
     def flops(self) -> int:
-        """Of the two products; a multiplication and an addition are two."""
+        """Operations of the two products; a multiplication and an addition are two."""
         return 4 * self.exponentials * self.head_dim
 
     @property
     def exponentials(self) -> int:
-        """One a score."""
+        """Exponentials to compute: one for each score."""
         return self.batch * self.heads * self.length**2
 
     @property
     def score_bytes(self) -> int:
-        """One matrix of scores, a number for every pair of positions."""
+        """Bytes of all scores, a number for every pair of positions in every head."""
         return self.exponentials * self.torch_dtype.itemsize
 
     @property
     def tensor_bytes(self) -> int:
-        """One of q, k, v and the output."""
+        """Bytes of q; of k, v and the output, too."""
         return self.score_bytes // self.length * self.head_dim
 
 
@@ -84,23 +96,26 @@ class Problem:
 
 
 def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """As the formula says it: three matrices of scores, each in new memory."""
+    """Attention as its formula is written: three matrices of scores, each in new memory."""
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, T)
     return torch.softmax(scores, dim=-1) @ v
 
 
 def tuned(problem: Problem, device: str) -> Attend:
-    """Written out with care: the product scales, the softmax overwrites, the memory is kept."""
+    """Attention written out with care: the product scales, softmax overwrites, memory is kept.
+
+    Each call overwrites the output of the one before.
+    """
     p, count = problem, problem.batch * problem.heads  # of matrix products
 
     @functools.cache
-    def kept() -> tuple[Tensor, Tensor]:
+    def buffers() -> tuple[Tensor, Tensor]:
         sizes = (count, p.length, p.length), (count, p.length, p.head_dim)
         scores, out = (torch.empty(size, dtype=p.torch_dtype, device=device) for size in sizes)
         return scores, out
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores, out = kept()
+        scores, out = buffers()
         q, k, v = (t.flatten(0, 1) for t in (q, k, v))
         scores.baddbmm_(q, k.transpose(1, 2), beta=0, alpha=1 / math.sqrt(p.head_dim))
         torch.softmax(scores, dim=-1, out=scores)
@@ -110,7 +125,7 @@ def tuned(problem: Problem, device: str) -> Attend:
 
 
 def cast(problem: Problem, device: str) -> Attend:
-    """Tuned, computed in float32: for dtypes that a processor multiplies slowly.
+    """The tuned form, computed in float32: for dtypes that a processor multiplies slowly.
 
     Raises:
         RuntimeError: the problem is in float32, where this is the tuned form.
@@ -121,17 +136,18 @@ def cast(problem: Problem, device: str) -> Attend:
     return lambda q, k, v: attend(q.float(), k.float(), v.float()).to(problem.torch_dtype)
 
 
+@functools.lru_cache(maxsize=1)
 def inputs(problem: Problem, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Random q, k, v: their scores differ, so a wrong scale shows."""
+    """Random q, k, v, the same for all forms: their scores differ, so a wrong scale shows."""
     shape = (problem.batch, problem.heads, problem.length, problem.head_dim)
-    generator = torch.Generator().manual_seed(0)
-    drawn = (torch.randn(shape, generator=generator) for _ in range(3))
-    q, k, v = (t.to(device, problem.torch_dtype) for t in drawn)
+    generator = torch.Generator(device).manual_seed(0)
+    drawn = (torch.randn(shape, generator=generator, device=device) for _ in range(3))
+    q, k, v = (t.to(problem.torch_dtype) for t in drawn)
     return q, k, v
 
 
 def call(form: str, problem: Problem, device: str) -> Call:
-    """One forward pass of a form on fixed inputs."""
+    """A function that makes one forward pass of a form, on fixed inputs."""
     q, k, v = inputs(problem, device)
     written: dict[str, Callable[[], Attend]] = {
         NAIVE: lambda: naive,
@@ -149,13 +165,13 @@ def call(form: str, problem: Problem, device: str) -> Call:
 
 @contextlib.contextmanager
 def only(form: str) -> Generator[None]:
-    """Let `scaled_dot_product_attention` use this backend and no other."""
+    """A context in which `scaled_dot_product_attention` uses the form's backend and no other."""
     with sdpa_kernel(BACKENDS[form]) if form in BACKENDS else contextlib.nullcontext():
         yield
 
 
 def chosen_backend(problem: Problem, device: str) -> str:
-    """What `scaled_dot_product_attention` picks when it is free to choose."""
+    """The backend that `scaled_dot_product_attention` picks when it is free to choose."""
     choose: Any = torch._fused_sdp_choice  # pyright: ignore
     number = int(choose(*inputs(problem, device), None, 0.0, False))
     return next((name for name, b in BACKENDS.items() if int(b.value) == number), "another")  # type: ignore
@@ -164,33 +180,34 @@ def chosen_backend(problem: Problem, device: str) -> str:
 # ---- correctness --------------------------------------------------------------------------------
 
 
-def error(found: Tensor, expected: Tensor) -> float:
-    """Largest difference, as a share of the largest expected output."""
-    return float((found.double() - expected.double()).abs().max() / expected.double().abs().max())
+def error(output: Tensor, expected: Tensor) -> float:
+    """The largest difference, as a share of the largest expected output."""
+    return float((output.double() - expected.double()).abs().max() / expected.double().abs().max())
 
 
 def check(argument: Json) -> dict[str, Any]:
-    """Every form and dtype against float64 on random inputs, and the trap of inputs of ones.
+    """Check all forms and dtypes against float64, on random inputs; try a wrong scale, on ones,
+    too.
 
     Raises:
         AssertionError: a form is further from float64 than its dtype's rounding allows.
     """
     device, shares = argument["device"], dict[str, float]()
-    for dtype, form in itertools.product(TOLERANCE, FORMS):
+    for dtype, form in itertools.product(design.TOLERANCE, FORMS):
         problem = _problem(argument, dtype=dtype)
         expected = naive(*(t.double() for t in inputs(problem, device)))
         try:
             with only(form):
-                found = call(form, problem, device)()
+                output = call(form, problem, device)()
         except RuntimeError:  # no such kernel here
             continue
-        share = shares[f"{form} {dtype}"] = error(found, expected) / TOLERANCE[dtype]
+        share = shares[f"{form} {dtype}"] = error(output, expected) / design.TOLERANCE[dtype]
         assert share <= 1, f"{form} in {dtype} is wrong: {share:.3g} times the allowed error"
     return {"errors": shares, "scales": scale_errors(_problem(argument, dtype="float32"))}
 
 
 def scale_errors(problem: Problem) -> dict[str, float]:
-    """Attention without its scale against attention, on inputs of ones and on random ones."""
+    """The error of attention without its scale, on inputs of ones and on random ones."""
     random = inputs(problem, "cpu")
     ones = tuple(torch.ones_like(t) for t in random)
     return {
@@ -204,7 +221,7 @@ def scale_errors(problem: Problem) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A call that is measured, and by which form."""
+    """A call that is measured, and the form that makes it."""
 
     call: Call
     form: str
@@ -212,40 +229,37 @@ class Work:
 
 
 def time_forms(argument: Json) -> dict[str, Any]:
-    """Every form of one problem, in turn; one that cannot run says why."""
+    """Time every form of one problem, in turn; `missing` says why a form did not run."""
     problem = _problem(argument)
-    works, missing = _ready(FORMS, problem, argument)
+    works, missing = checked_works(FORMS, problem, argument)
     return {"measurements": _timed(works, argument), "missing": missing}
 
 
-def take_apart(argument: Json) -> dict[str, Any]:
-    """Three forms, each step of the naive one, and what bounds them, in turn; faults of each form.
+def profile(argument: Json) -> dict[str, Any]:
+    """Time three forms, each step of the naive one, and what bounds them; count page faults.
 
     Bounds: one large product, and a copy of a matrix of scores to memory that is there.
     """
     problem, device = _problem(argument), argument["device"]
     forms = (NAIVE, TUNED, chosen_backend(problem, device))
-    works, missing = _ready(forms, problem, argument)
+    works, missing = checked_works(forms, problem, argument)
     faults = {name: _faults(work) for name, work in works.items() if device == "cpu"}
     alone = {**steps(problem, device), **bounds(problem, device)}
-    works |= {name: Work(one, NAIVE, works[NAIVE].subject) for name, one in alone.items()}
+    works |= {name: Work(step, NAIVE, works[NAIVE].subject) for name, step in alone.items()}
     return {
         "measurements": _timed(works, argument),
         "missing": missing,
         "fault_bytes": {form: n * resource.getpagesize() for form, n in faults.items()},
         "flops": problem.flops,
         "exponentials": problem.exponentials,
-        "product_flops": 2 * PRODUCT**3,
+        "product_flops": 2 * design.PRODUCT_SIZE**3,
         "score_bytes": problem.score_bytes,
         "tensor_bytes": problem.tensor_bytes,
     }
 
 
-PRODUCT = 1024  # rows and columns of the product whose speed is a bound
-
-
 def steps(problem: Problem, device: str) -> dict[str, Call]:
-    """Each step of the naive form alone, on what the step before it gives."""
+    """Calls of each step of the naive form alone, on the result of the step before it."""
     q, k, v = inputs(problem, device)
     root = math.sqrt(problem.head_dim)
     products = q @ k.transpose(-2, -1)
@@ -260,68 +274,73 @@ def steps(problem: Problem, device: str) -> dict[str, Call]:
 
 
 def bounds(problem: Problem, device: str) -> dict[str, Call]:
-    """What the machine does of each kind of work alone."""
-    square = torch.ones(PRODUCT, PRODUCT, dtype=problem.torch_dtype, device=device)
+    """Calls of the work that bounds a form: a large product, and a copy of a matrix of scores."""
+    size = design.PRODUCT_SIZE
+    square = torch.ones(size, size, dtype=problem.torch_dtype, device=device)
     scores = torch.ones(problem.exponentials, dtype=problem.torch_dtype, device=device)
     target = torch.ones_like(scores)
     return {"product": lambda: square @ square, "copy": lambda: target.copy_(scores)}
 
 
-def _ready(
+def checked_works(
     forms: Iterable[str], problem: Problem, argument: Json
 ) -> tuple[dict[str, Work], dict[str, str]]:
-    """Those that run here, under the limits of memory and time; the others with the reason.
+    """(form → its work, form → why it does not run here), under the limits of memory and time.
 
     Raises:
-        AssertionError: two forms disagree on the inputs that are timed.
+        AssertionError: a form that is written out disagrees with the first on these inputs.
     """
     works: dict[str, Work] = {}
     missing: dict[str, str] = {}
     reference: Tensor | None = None
     for form in forms:
         try:
-            one = call(form, problem, argument["device"])
+            attend = call(form, problem, argument["device"])
             with only(form):
-                found = _tried(one, argument)
-                subject = timing.observe(one, inputs(problem, "meta"))
+                output = _limited_output(attend, argument)
+                subject = timing.observe(attend, inputs(problem, argument["device"]))
         except RuntimeError as failed:
-            missing[form] = OUT_OF_MEMORY if ran_out(failed) else first_line(failed)
+            missing[form] = reason(failed)
             continue
-        reference = found if reference is None else reference
-        far = error(found, reference) / TOLERANCE[problem.dtype]
-        assert far <= 2, f"{form} differs from {next(iter(works))} by {far:.3g} times the error"
-        works[form] = Work(one, form, subject)
+        reference = output if reference is None else reference
+        far = error(output, reference) / design.TOLERANCE[problem.dtype]
+        if far > 2:
+            differs = f"differs from {next(iter(works))} by {far:.3g} times the error"
+            assert form in BACKENDS, f"{form} {differs}"
+            missing[form] = differs  # a fault of torch's costs its own cell
+            continue
+        works[form] = Work(attend, form, subject)
     return works, missing
 
 
-def _tried(one: Call, argument: Json) -> Tensor:
-    """The result of a call under the limits; a first call may have waited for a library.
+def _limited_output(attend: Call, argument: Json) -> Tensor:
+    """The output of a call under the limits; a first call may have waited for a library.
 
     Raises:
         RuntimeError: it runs out of memory or of time, or has no kernel.
     """
     limit_s = argument["limit_s"]
-    for allowed_s in (limit_s + WAIT_S, limit_s):
+    for allowed_s in (limit_s + design.WAIT_S[argument["device"]], limit_s):
         start = time.perf_counter()
         with limited(int(argument["limit_gb"] * 2**30), argument["device"]):
-            found = one()
+            output = attend()
             if argument["device"] == "cuda":
                 torch.cuda.synchronize()
         took_s = time.perf_counter() - start
         if took_s <= limit_s:
-            return found.clone()  # the tuned form overwrites its own
+            return output.clone()  # the tuned form overwrites its own
         if took_s > allowed_s:
             break
     raise RuntimeError(f"over {limit_s:g} s")
 
 
 def _timed(works: Mapping[str, Work], argument: Json) -> dict[str, Any]:
-    """Measurements of these in turn."""
+    """Time these calls in turn: name → its measurement as JSON."""
     measured = timing.compare(
         {name: work.call for name, work in works.items()},
         device=argument["device"],
         budget_s=argument["budget_s"],
-        min_samples=ROUNDS,
+        min_samples=design.LEAST_ROUNDS,
         subjects={name: work.subject for name, work in works.items()},
         inside={name: functools.partial(only, work.form) for name, work in works.items()},
     )
@@ -329,14 +348,14 @@ def _timed(works: Mapping[str, Work], argument: Json) -> dict[str, Any]:
 
 
 def _faults(work: Work) -> int:
-    """Pages that the system hands out anew during a call, the fewest of several in a row."""
-    faulted: list[int] = []
+    """The number of page faults of a call, the fewest of several in a row."""
+    faults: list[int] = []
     with only(work.form):
         for _ in range(2 * timing.WARMUP_CALLS):
             before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
             work.call()
-            faulted.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    return min(faulted)
+            faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    return min(faults)
 
 
 # ---- memory -------------------------------------------------------------------------------------
@@ -346,48 +365,28 @@ def peaks(argument: Json) -> dict[str, Any]:
     """Peak memory of each form's first call as the sequence doubles, until it runs out."""
     rows: list[dict[str, Any]] = []
     device, longest = argument["device"], argument["longest"]
-    for dtype, form in itertools.product(TOLERANCE, FORMS):
-        for length in (longest >> k for k in range(DOUBLINGS, -1, -1)):
+    for dtype, form in itertools.product(design.TOLERANCE, FORMS):
+        for length in (longest >> k for k in range(design.DOUBLINGS, -1, -1)):
             problem = _problem(argument, dtype=dtype, length=length)
             row = {"form": form, "dtype": dtype, "length": length}
             try:
                 with only(form):
-                    _tried(call(form, problem, device), argument)
+                    _limited_output(call(form, problem, device), argument)
                     row["peak_bytes"] = peak_bytes(call(form, problem, device), device)
             except RuntimeError as failed:
-                row["missing"] = OUT_OF_MEMORY if ran_out(failed) else first_line(failed)
+                row["missing"] = reason(failed)
             rows.append({**row, "score_bytes": problem.score_bytes})
             if "missing" in row:
                 break
     return {"peaks": rows}
 
 
-# ---- cases --------------------------------------------------------------------------------------
-
-KINDS: Mapping[str, Callable[[Json], dict[str, Any]]] = {
-    "correct": check,
-    "memory": peaks,
-    "time": time_forms,
-    "notebook": time_forms,
-    "profile": take_apart,
-}
-
-
-def study(params: Json) -> dict[str, Any]:
-    """One case, in a process of its own."""
-    return fresh.call(f"{__name__}:{measure.__name__}", dict(params))
-
-
-def measure(argument: Json) -> dict[str, Any]:
-    """One case, in this process."""
-    keep_freed_pages()
-    with torch.no_grad():
-        return KINDS[argument["kind"]](argument)
-
-
-def first_line(error: BaseException) -> str:
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
-    return "no kernel" if text.startswith("No viable backend") else text
+def reason(failed: RuntimeError) -> str:
+    """Why a form did not run: no memory, no kernel, or else the first line of the error."""
+    if ran_out(failed):
+        return OUT_OF_MEMORY
+    text = next((line.strip() for line in str(failed).splitlines() if line.strip()), "no message")
+    return "no kernel" if text.startswith(UNAVAILABLE) else text
 
 
 def _problem(argument: Json, **changes: Any) -> Problem:

@@ -29,20 +29,24 @@ from torch._inductor import config as inductor
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.profiler import ProfilerActivity, profile
 
+from experiments.lab4_compile import design
+from experiments.lab4_compile.design import BUILT, EAGER
 from madl.errors import MadlError
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params, Values
 from madl.machine import fresh, timing
+from madl.machine.device import num_cores
 from madl.machine.memory import keep_freed_pages
 
 Json = Mapping[str, Any]
 Form = tuple[nn.Module, list[Tensor]]
-TOLERANCE = 1e-3  # of the largest output: fused arithmetic rounds in another order
-ROUNDS = 5  # at least, in one process; verdicts come from between processes
-EAGER = "eager/plain"  # the network as it is built
 
 
-def study(params: Json) -> dict[str, Any]:
-    """One case by its `kind`, in fresh processes."""
-    argument, function = dict(params), f"{__name__}:{KINDS[params['kind']].__name__}"
+def run(params: Params, ctx: Context) -> Values:
+    """Run a case by its `kind`, in fresh processes."""
+    argument = {**params, "threads": num_cores()}
+    measures = {"time": measure, "ways": measure_with_parts, "naive": measure_naively}
+    function = f"{__name__}:{measures[params['kind']].__name__}"
     if params["kind"] != "ways":
         return fresh.call(function, argument)
     with tempfile.TemporaryDirectory(prefix="madl-caches-") as folder:
@@ -52,89 +56,90 @@ def study(params: Json) -> dict[str, Any]:
 
 
 def measure(argument: Json) -> dict[str, Any]:
-    """The ways of a case in turn, after first calls that are kept apart.
+    """Time the ways of a case in turn, after their first calls, which are timed apart.
 
-    A way that cannot be compiled here, or whose outputs are off, is missing and says why.
+    `missing` says why a way cannot be compiled here, or how far its outputs are off.
     """
     _set_up(argument)
-    device, ways = str(argument["device"]), ways_of(argument)
-    first: dict[str, float] = {}
+    device, modes = argument["device"], execution_modes(argument)
+    first_s: dict[str, float] = {}
     missing: dict[str, str] = {}
-    found: dict[str, Any] = {}
+    measurements: dict[str, Any] = {}
     with torch.no_grad():
-        for name, way in ways.items():
+        for way, mode in modes.items():
             try:
-                first[name] = timing.stopwatch_of(device).first(way.first)
+                first_s[way] = timing.stopwatch_of(device).first(mode.first)
             except Exception as error:  # whatever a backend raises is a result
                 lines = str(error).split("\n")
-                missing[name] = f"{type(error).__name__}: {lines[0]}"
-        budget_s, calls = float(argument["budget_s"]), {name: ways[name] for name in first}
-        measured = timing.compare(calls, device=device, budget_s=budget_s, min_samples=ROUNDS)
-        exact = ways[EAGER]()
-        for name, run in measured.items():  # after the clock: a check before it eats the first call
-            off = float((ways[name]() - exact).abs().max() / exact.abs().max())
-            if off > TOLERANCE:
-                missing[name] = f"its output is off by {off:.1e} of the largest"
+                missing[way] = f"{type(error).__name__}: {lines[0]}"
+        measured = timing.compare(
+            {way: modes[way] for way in first_s},
+            device=device,
+            budget_s=argument["budget_s"],
+            min_samples=design.LEAST_ROUNDS,
+        )
+        exact = modes[EAGER]()
+        for way, run in measured.items():  # after the clock: a check before it eats the first call
+            mode = modes[way]
+            off = float((mode() - exact).abs().max() / exact.abs().max())
+            if off > design.TOLERANCE:
+                missing[way] = f"its output is off by {off:.1e} of the largest"
                 continue
-            subject = timing.observe(ways[name], ways[name].inputs, module=ways[name].module)
-            found[name] = replace(run, subject=subject, first_call_s=first[name]).to_json()
-    return {"measurements": found, "missing": missing}
+            subject = timing.observe(mode, mode.inputs, module=mode.module)
+            measurements[way] = replace(run, subject=subject, first_call_s=first_s[way]).to_json()
+    return {"measurements": measurements, "missing": missing}
 
 
-def measure_all(argument: Json) -> dict[str, Any]:
-    """The same, and what a call of the network as it is built consists of, eager and compiled."""
-    found, (model, inputs) = measure(argument), network_of(argument)
+def measure_with_parts(argument: Json) -> dict[str, Any]:
+    """Time the ways of a case, and the parts of a call as built, eager and compiled."""
+    values, (model, inputs) = measure(argument), network_of(argument)
     torch._dynamo.reset()  # what else was compiled is no code to look through
-    compiler = "named" if argument["built"] == "default/plain" else "eager"
-    built: Any = compiled(model, compiler, inputs)
+    compiler = "named" if argument["built"] == BUILT else "eager"
+    built: Any = compile_module(model, compiler, inputs)
+    calls = {EAGER: lambda: model(*inputs), argument["built"]: lambda: built(*inputs)}
     with torch.no_grad():
-        ways = {EAGER: model, argument["built"]: built}
-        return {**found, "parts": {way: parts(lambda m=m: m(*inputs)) for way, m in ways.items()}}
+        return {**values, "parts": {way: parts(call) for way, call in calls.items()}}
 
 
 def measure_first(argument: Json) -> dict[str, Any]:
-    """What the first call of the compiled network takes where the caches are filled."""
+    """Time the first call of the compiled network where the caches are filled."""
     _set_up(argument)
-    (call,) = ways_of({**argument, "ways": argument["built"]}).values()
+    (mode,) = execution_modes({**argument, "ways": argument["built"]}).values()
     with torch.no_grad():
-        return {"cached_s": timing.stopwatch_of(str(argument["device"])).first(call.first)}
+        return {"cached_s": timing.stopwatch_of(argument["device"]).first(mode.first)}
 
 
 def measure_naively(argument: Json) -> dict[str, Any]:
-    """The course's way: training mode, gradients on, the first call averaged in, no waiting."""
+    """Time as the course does: training mode, gradients on, the first call averaged in.
+
+    In evaluation mode without gradients, too.
+    """
     _set_up(argument)
     model, inputs = network_of(argument)
-    device, calls = str(argument["device"]), int(argument["naive_calls"])
-    found: dict[str, Any] = {}
+    device, calls = argument["device"], argument["naive_calls"]
+    measurements: dict[str, Any] = {}
     for mode, gradients in (("training", True), ("evaluation", False)):
         model.train(gradients)
-        compiled: Any = torch.compile(model, backend=str(argument["backend"]))
+        compiled: Any = torch.compile(model, backend=argument["backend"])
         with torch.set_grad_enabled(gradients):
             for name, fn in (("eager", model), ("compiled", compiled)):
                 run = timing.naive(lambda fn=fn: fn(*inputs), device=device, calls=calls)
                 subject = timing.observe(lambda fn=fn: fn(*inputs), inputs, module=model)
-                found[f"{name}, {mode}"] = timing.with_subject(run, subject).to_json()
-    return {"measurements": found}
-
-
-KINDS: Mapping[str, Callable[[Json], dict[str, Any]]] = {
-    "time": measure,
-    "ways": measure_all,
-    "naive": measure_naively,
-}
+                measurements[f"{name}, {mode}"] = replace(run, subject=subject).to_json()
+    return {"measurements": measurements}
 
 
 # ---- forms --------------------------------------------------------------------------------------
 
 
 def channels_last(model: nn.Module, inputs: list[Tensor]) -> Form:
-    """Weights and images in the order that the library's convolutions work in."""
+    """The network and its images in the memory order that the library's convolutions prefer."""
     last = torch.channels_last
     return model.to(memory_format=last), [t.to(memory_format=last) for t in inputs]  # type: ignore
 
 
 def folded(model: nn.Module, inputs: list[Tensor]) -> Form:
-    """Every batch norm computed into the weights of the convolution before it."""
+    """The network with each batch norm computed into the convolution before it."""
     for module in list(model.modules()):
         for conv, norm in PAIRS:
             if isinstance(getattr(module, norm, None), nn.BatchNorm2d):
@@ -159,8 +164,8 @@ FORMS: Mapping[str, Callable[[nn.Module, list[Tensor]], Form]] = {
 # ---- ways ---------------------------------------------------------------------------------------
 
 
-class Way:
-    """A call of a network in one form by one compiler; compiled when it is called first."""
+class ExecutionMode:
+    """A network in one form, run by one compiler; `first` compiles it."""
 
     def __init__(self, way: str, module: nn.Module, inputs: list[Tensor]) -> None:
         self.compiler, self.module, self.inputs = way.partition("/")[0], module, inputs
@@ -170,12 +175,12 @@ class Way:
         return self.run(*self.inputs)
 
     def first(self) -> Tensor:
-        """Compile, and call.
+        """Compile the network, and call it once.
 
         Raises:
-            MadlError: what is to be compiled is run as it is.
+            MadlError: torch.compile made no graph, so the network would run as it is.
         """
-        self.run = compiled(self.module, self.compiler, self.inputs)
+        self.run = compile_module(self.module, self.compiler, self.inputs)
         stats = dynamo.counters["stats"]
         graphs = stats["unique_graphs"]
         freezing = inductor.patch(freezing=True)  # type: ignore[reportUnknownMemberType]
@@ -186,7 +191,7 @@ class Way:
         return result
 
 
-def compiled(module: nn.Module, compiler: str, inputs: list[Tensor]) -> Any:
+def compile_module(module: nn.Module, compiler: str, inputs: list[Tensor]) -> Any:
     if compiler == "eager":
         return module
     if compiler == "torchscript":
@@ -206,32 +211,33 @@ INDUCTOR: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def ways_of(argument: Json) -> dict[str, Way]:
-    """The ways of a case, in the order in which they are called first.
+def execution_modes(argument: Json) -> dict[str, ExecutionMode]:
+    """Way → its network, in the order in which they are called first.
 
-    Of those that compile, the network as it is built is first, so its first call is nobody else's.
-    The rest is drawn: where memory happens to lie is decided then, so what an order does to one
-    side scatters between processes.
+    Among those that compile, the network as it is built is first, so no other compiling is in its
+    first call. The rest is in random order: the order decides where memory happens to lie, so its
+    effect on one side becomes scatter between processes.
     """
-    ways, built = str(argument["ways"]).split(), argument["built"]
-    order = random.Random(int(argument["process"])).sample(ways, len(ways))
+    ways, built = argument["ways"].split(), argument["built"]
+    order = random.Random(argument["process"]).sample(ways, len(ways))
     first = next(i for i, way in enumerate(order) if not way.startswith("eager/"))
     order.remove(built)
     order.insert(first, built)
     model, inputs = network_of(argument)
-    made = {
+    forms = {
         form: FORMS[form](copy.deepcopy(model), list(inputs))
         for form in {way.partition("/")[2] for way in order}
     }
-    return {way: Way(way, *made[way.partition("/")[2]]) for way in order}
+    return {way: ExecutionMode(way, *forms[way.partition("/")[2]]) for way in order}
 
 
 # ---- networks -----------------------------------------------------------------------------------
 
 
 def _set_up(argument: Json) -> None:
+    """Set threads, seed and torch.compile's limits in this process."""
     keep_freed_pages()
-    torch.set_num_threads(int(argument["threads"]))
+    torch.set_num_threads(argument["threads"])
     torch.manual_seed(0)
     if argument.get("device") == "cuda":
         torch.backends.cudnn.allow_tf32 = False  # its default rounds FP32 convolutions to 10 bits
@@ -240,15 +246,15 @@ def _set_up(argument: Json) -> None:
 
 
 def network_of(argument: Json) -> tuple[nn.Module, list[Tensor]]:
-    """In evaluation mode, and a batch for it; the weights' values do not matter."""
-    device, batch, size = str(argument["device"]), int(argument["batch"]), int(argument["size"])
+    """The network in evaluation mode, and a batch for it; the weights' values do not matter."""
+    device, batch, size = argument["device"], argument["batch"], argument["size"]
     if argument["network"] == "resnet18":
         images = torch.randn(batch, 3, size, size, device=device)
         return ResNet18().to(device).eval(), [images]
     from madl.training.models import with_random_weights
 
-    classifier: Any = with_random_weights(str(argument["model"]), seed=0).to(device).eval()
-    tokens = torch.randint(5, int(classifier.config.vocab_size), (batch, size), device=device)
+    classifier: Any = with_random_weights(argument["model"], seed=0).to(device).eval()
+    tokens = torch.randint(5, classifier.config.vocab_size, (batch, size), device=device)
     return Logits(classifier).eval(), [tokens, torch.ones_like(tokens)]
 
 
@@ -263,9 +269,8 @@ class Logits(nn.Module):
         return self.classifier(input_ids=input_ids, attention_mask=attention_mask).logits
 
 
-# ---- what a call consists of --------------------------------------------------------------------
+# ---- parts of a call ----------------------------------------------------------------------------
 
-PROFILED = 5  # calls
 PARTS = ("guards", "library", "operators", "generated")
 # Operators that are left to a library, whatever they prepare inside.
 LIBRARY = {
@@ -284,21 +289,21 @@ def parts(call: Callable[[], Tensor]) -> dict[str, Any]:
         call()
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         start = time.perf_counter()
-        for _ in range(PROFILED):
+        for _ in range(design.PROFILED_CALLS):
             call()
         whole_s = time.perf_counter() - start
-    found = list(pieces(profiler.events() or ()))
-    seconds = {part: sum(s for of, _, s in found if of == part) for part in PARTS}
+    work = list(pieces(profiler.events() or ()))
+    seconds = {part: sum(s for of_part, _, s in work if of_part == part) for part in PARTS}
     seconds["rest"] = whole_s - sum(seconds.values())
-    names = Counter(name for part, name, _ in found if part == "generated")
+    names = Counter(name for part, name, _ in work if part == "generated")
     return {
-        "seconds": {part: s / PROFILED for part, s in seconds.items()},
-        "generated": {name: count / PROFILED for name, count in names.items()},
+        "seconds": {part: s / design.PROFILED_CALLS for part, s in seconds.items()},
+        "generated": {name: count / design.PROFILED_CALLS for name, count in names.items()},
     }
 
 
 def pieces(events: Iterable[Any]) -> Iterable[tuple[str, str, float]]:
-    """Each piece of work once: its part, its name and its seconds."""
+    """Yield (part, name, seconds) of each piece of work in a profile, once."""
     stack = [event for event in events if event.cpu_parent is None]
     while stack:
         event = stack.pop()
@@ -306,10 +311,8 @@ def pieces(events: Iterable[Any]) -> Iterable[tuple[str, str, float]]:
         if event.name == "TorchDynamo Cache Lookup":
             part, name = "guards", event.name
         elif "cpp_fused" in event.name:
-            part, name = (
-                "generated",
-                event.name[event.name.index("cpp_fused") :].rstrip("_0123456789"),
-            )
+            kernel = event.name[event.name.index("cpp_fused") :]
+            part, name = "generated", kernel.rstrip("_0123456789")
         elif operator in LIBRARY:
             part, name = "library", operator
         elif space and space.islower():

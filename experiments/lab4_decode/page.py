@@ -6,34 +6,23 @@ The loop runs beside the definition on all 65,536 pairs of mantissa and scale.
 import struct
 from collections.abc import Iterable, Sequence
 
+from experiments.lab4_decode import design
 from madl.logbook.charts import Chart, line, linear, points, span
 from madl.logbook.drawing import Panel, field, says
-from madl.logbook.experiment import Context, Experiment, Plan
+from madl.logbook.experiment import Experiment, Plan
 from madl.logbook.numbers import value
-from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.stats import superscript
-
-CODES = 256 * 256
-BIT_SIX = 0x40
+from madl.logbook.records import Params, Records, Row
+from madl.logbook.values import superscript
 
 page = Experiment(title="The implicit one in the dequantize loop", version=3)
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    yield {"codes": CODES}  # all of them, whatever the profile
+    yield {"codes": design.CODES**2}  # all of them, whatever the profile
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return True
-
-
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab4_decode.study import study
-
-    return study()
+page.quick(lambda params: True)
 
 
 page.numbers(
@@ -58,6 +47,7 @@ CAUSES = {  # in the records: where, and why
 
 
 def _cause(example: Row) -> str:
+    """The key in `CAUSES` of why the loop is wrong on an example; "" where it is right."""
     if example["result"] == example["truth"]:
         return ""
     if example["mantissa"] == -128:
@@ -66,7 +56,7 @@ def _cause(example: Row) -> str:
 
 
 def _panels(rows: Sequence[Row]) -> list[Panel]:
-    """The first code of the rows, as the script shows any other."""
+    """The only panel, of the first row's code; the page's script shows any other."""
     row = rows[0]
     magnitude = abs(row["mantissa"])
     heads = ("", "±", "exponent", "bit 6", "fraction", "value")
@@ -85,18 +75,18 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
         _word("result", field("rule", "out - bias", "code"), *_bits(row["result"]), row["result"]),
     )
     table = f'<table class="words"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody>'
-    return [Panel(title="", svg=f"{table}</table>\n{says(_said(row))}", folded=False)]
+    return [Panel(title="", svg=f"{table}</table>\n{says(_sentence(row))}", folded=False)]
 
 
 def _bits(value: str) -> tuple[tuple[int, int, int], str]:
-    """Sign, exponent, implied one and fraction of a BF16."""
+    """((sign, exponent, implied one), fraction's bits) of a BF16."""
     (bits,) = struct.unpack(">H", struct.pack(">f", float(value))[:2])
     exponent = bits >> 7 & 0xFF
     return (bits >> 15, exponent, int(exponent > 0)), f"{bits & 0x7F:07b}"
 
 
 def _word(name: str, head: str, first: tuple[int, int, int], fraction: str, value: object) -> str:
-    """A row of cells: sign, exponent, one and fraction, each a place of the script's."""
+    """An HTML row: sign, exponent, one, fraction and value, in cells that the script can find."""
     looks = ("bit", "bit" if name == "mantissa" else "bit exponent", "bit lead")
     cells = "".join(
         f"<td>{field(f'{name}-{place}', bit, look=f'{look} on' if bit == 1 else look)}</td>"
@@ -112,8 +102,8 @@ def _word(name: str, head: str, first: tuple[int, int, int], fraction: str, valu
     )
 
 
-def _said(row: Row) -> str:
-    """What happens to a code without the leading one; the script says it of any."""
+def _sentence(row: Row) -> str:
+    """A sentence on a code with bit six clear; the page's script has the same words."""
     return (
         f"Bit six is 0, yet BF16 reads a one there: out is {row['out']}. Without that one, "
         f"{row['out']} − {row['bias']} = {row['result']}, what the code means."
@@ -122,23 +112,22 @@ def _said(row: Row) -> str:
 
 def _alt(rows: Sequence[Row]) -> str:
     row = rows[0]
-    return f"The loop on mantissa {row['mantissa']}, scale {row['scale']}. {_said(row)}"
+    return f"The loop on mantissa {row['mantissa']}, scale {row['scale']}. {_sentence(row)}"
 
 
 @page.drawing(panels=_panels, alt=_alt, script="decode")
 def loop(r: Records) -> Sequence[Row]:
+    """The examples: each step of the loop on a code, and where and why it is wrong."""
     return [
         {**example, "where": where, "because": why}
-        for example in r.one().values["examples"]
+        for example in r.single().values["examples"]
         for where, why in [CAUSES.get(_cause(example), ("", ""))]
     ]
 
 
-# ---- chart and table ----------------------------------------------------------------------------
-
-
 @page.chart
 def one(r: Records) -> Chart:
+    """The value of each mantissa under scale one: by definition, in BF16's bits, by the loop."""
     rows = [
         {
             "mantissa": step["mantissa"],
@@ -146,14 +135,14 @@ def one(r: Records) -> Chart:
             "bits read as BF16": step["out"],
             "after the loop": step["result"],
         }
-        for step in r.one().values["steps"]
+        for step in r.single().values["steps"]
     ]
     return Chart(
         rows,
         x=linear("mantissa"),
         y=linear(label="value, in units of 2ᴱ"),
         marks=[
-            span(0.5 - BIT_SIX, BIT_SIX - 0.5, "bit six is 0"),
+            span(0.5 - design.BIT_SIX, design.BIT_SIX - 0.5, "bit six is 0"),
             line("definition", markers=False, like="FP32"),
             points("bits read as BF16"),
             points("after the loop"),
@@ -162,23 +151,25 @@ def one(r: Records) -> Chart:
 
 
 def _typeset(value: str) -> str:
+    """A number with a true minus and a raised exponent: "-2^128" is "−2¹²⁸"."""
     base, _, exponent = value.partition("^")
     return base.replace("-", "−") + superscript(exponent)
 
 
 @page.table
 def wrong(r: Records) -> Sequence[Row]:
-    values = r.one().values
+    """Causes of wrong codes, each with their number and an example."""
+    values = r.single().values
     first = {_cause(example): example for example in reversed(values["examples"])}
     return [
         {
             "where": where,
             "wrong codes": values["wrong"][cause],
-            "such as": f"{other} {first[cause][other]}",
+            "such as": f"{operand} {first[cause][operand]}",
             "loop": _typeset(first[cause]["result"]),
             "definition": _typeset(first[cause]["truth"]),
             "because": why,
         }
         for cause, (where, why) in CAUSES.items()
-        for other in ["scale" if cause == "lowest" else "mantissa"]
+        for operand in ["scale" if cause == "lowest" else "mantissa"]
     ]

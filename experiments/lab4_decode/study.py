@@ -6,26 +6,23 @@ Source: OCP Microscaling Formats (MX) v1.0, sections 5.3.4 and 5.4.1; the loop i
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from experiments.lab4_decode.design import BIT_SIX, CODES, EXAMPLES
 from kernels import mxint8
 from madl.errors import MadlError
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params, Values
 
-CODES = 256
-BIT_SIX, BELOW_BIT_SIX = 0x40, 0x3F
+BELOW_BIT_SIX = BIT_SIX - 1
 BIAS, NAN_SCALE = 127, 255
-FAR = 20  # of an exponent: a reader sees smaller powers as numbers
-EXAMPLES = (  # mantissa, scale: bit six clear, bit six set, and codes that the loop gets wrong
-    *((32, 127), (80, 127), (-32, 127)),
-    *((-128, 127), (-128, 254), (1, 0), (100, 0), (64, 255)),
-)
+LARGEST_PRINTED = 20  # an exponent: a reader sees larger powers as powers
 
 
-def study() -> dict[str, Any]:
-    """Counts over all codes, and the loop's steps under the scale whose power of two is one.
+def run(params: Params, ctx: Context) -> Values:
+    """Count the codes on which the loop is wrong, and keep its steps at scale one and on examples.
 
     Raises:
         MadlError: the codec is not the definition, or the loop is wrong for a reason not known.
@@ -34,20 +31,20 @@ def study() -> dict[str, Any]:
     scales = torch.arange(CODES)[:, None]
     truth = definition(mantissas, scales)
     codec = mxint8.dequantize(mantissas.to(torch.int8), scales.to(torch.uint8), CODES).double()
-    none("the codec of this repository differs", differs(codec, truth.bfloat16().double()))
+    refuse("the codec of this repository differs", differs(codec, truth.bfloat16().double()))
     loop = coursework_loop(mantissas, scales)
     has_one = (mantissas.abs() & BIT_SIX) != 0
     normal = (scales > 0) & (scales < NAN_SCALE) & (mantissas > -128)
-    one = power(scales) * torch.where(mantissas < 0, -1.0, 1.0)
+    leading_one = power(scales) * torch.where(mantissas < 0, -1.0, 1.0)
     with_one, without_one = normal & has_one, normal & ~has_one
-    none("`out` is off with bit six set", with_one & differs(loop["out"], truth))
-    none("`out` is off by another value", without_one & differs(loop["out"] - one, truth))
-    none("the loop is wrong", normal & differs(loop["result"], truth))
+    refuse("`out` is off with bit six set", with_one & differs(loop["out"], truth))
+    refuse("`out` is off by another value", without_one & differs(loop["out"] - leading_one, truth))
+    refuse("the loop is wrong", normal & differs(loop["result"], truth))
     return {
         "codes": truth.numel(),
         "with_one": int(with_one.sum()),
         "without_one": int(without_one.sum()),
-        "wrong": by_cause(differs(loop["result"], truth), mantissas, scales),
+        "wrong": count_by_cause(differs(loop["result"], truth), mantissas, scales),
         "steps": [
             {"mantissa": mantissa - 128, "truth": float(truth[BIAS, mantissa])}
             | {name: float(values[BIAS, mantissa]) for name, values in loop.items()}
@@ -55,18 +52,22 @@ def study() -> dict[str, Any]:
         ],
         "examples": [
             {"mantissa": m, "scale": s}
-            | {name: shown(v[s, m + 128]) for name, v in {**loop, "truth": truth}.items()}
+            | {name: in_words(v[s, m + 128]) for name, v in {**loop, "truth": truth}.items()}
             for m, s in EXAMPLES
         ],
     }
 
 
-def none(what: str, codes: Tensor) -> None:
-    """Raises: MadlError: there is such a code."""
-    if found := codes.nonzero().tolist():
-        scale, mantissa = found[0]
+def refuse(fault: str, codes: Tensor) -> None:
+    """Raise an error that names the first code, if any has this fault.
+
+    Raises:
+        MadlError: `codes` is true for some code.
+    """
+    if indices := codes.nonzero().tolist():
+        scale, mantissa = indices[0]
         raise MadlError(
-            f"{what} on {len(found):,} codes, "
+            f"{fault} on {len(indices):,} codes, "
             f"the first mantissa {mantissa - 128} under scale {scale}"
         )
 
@@ -83,7 +84,7 @@ def definition(mantissas: Tensor, scales: Tensor) -> Tensor:
 
 
 def coursework_loop(mantissas: Tensor, scales: Tensor) -> dict[str, Tensor]:
-    """Each step of the loop, as float64 values of the bfloat16 that it holds."""
+    """Each step of the loop by name, as float64 values of the bfloat16 that it holds."""
     mantissa_abs = mantissas.abs()  # in an int, so that of -128 is 128
     sign = torch.where(mantissas < 0, 1 << 15, 0)
     exp = scales << 7
@@ -101,14 +102,14 @@ def as_bf16(bits: Tensor) -> Tensor:
 
 
 def differs(a: Tensor, b: Tensor) -> Tensor:
-    """Where two values are not the same; one NaN is as good as another."""
+    """Elementwise whether values differ; NaN equals NaN, and `b` beyond float32 is infinite."""
     beyond = b.abs() >= 2.0**128  # what no float32 holds is infinite in IEEE arithmetic
     b = b.where(~beyond, b.sign() * math.inf)
     return (a != b) & ~(a.isnan() & b.isnan())
 
 
-def by_cause(wrong: Tensor, mantissas: Tensor, scales: Tensor) -> dict[str, int]:
-    """The wrong codes, each counted once, in this order."""
+def count_by_cause(wrong: Tensor, mantissas: Tensor, scales: Tensor) -> dict[str, int]:
+    """The numbers of wrong codes: all, and by cause, each code under the first that applies."""
     lowest, zero = mantissas == -128, scales.expand_as(mantissas) == 0
     return {
         "all": int(wrong.sum()),
@@ -118,9 +119,9 @@ def by_cause(wrong: Tensor, mantissas: Tensor, scales: Tensor) -> dict[str, int]
     }
 
 
-def shown(value: Tensor) -> str:
-    """A value in words; a power of two that is far from one as such: "-2^128"."""
+def in_words(value: Tensor) -> str:
+    """A value as text; a power of two that is far from one as such: "-2^128"."""
     fraction, exponent = math.frexp(abs(float(value)))
-    if fraction == 0.5 and abs(exponent) > FAR:
+    if fraction == 0.5 and abs(exponent) > LARGEST_PRINTED:
         return f"{'-' if value < 0 else ''}2^{exponent - 1}"
     return f"{float(value):.6g}".replace("inf", "∞").replace("nan", "NaN")

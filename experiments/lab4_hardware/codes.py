@@ -1,4 +1,4 @@
-"""What the codes of a unit's operands mean, in exact numbers, and how values become codes.
+"""Exact values of the codes of a unit's operands, and codes of values.
 
 Shapes: codes are lists of one entry a value; block scales one entry a block.
 """
@@ -24,7 +24,7 @@ SCALE_NAN = 0xFF
 
 
 def decode(element: Element, code: int) -> Number | None:
-    """The value of an element's code, None where it is no finite number."""
+    """The exact value of an element's code, None where it is no finite number."""
     half = 1 << (element.bits - 1)
     top, rest = divmod(code, half)
     if isinstance(element, Integer):
@@ -41,7 +41,7 @@ def decode(element: Element, code: int) -> Number | None:
 
 
 def point(operand: Operand) -> int:
-    """Bits behind an integer element's point, as OCP MX and MSFP place them."""
+    """The number of bits behind an integer element's point, as OCP MX and MSFP place it."""
     element = operand.element
     if isinstance(element, Float) or operand.scale == "row":
         return 0
@@ -49,7 +49,7 @@ def point(operand: Operand) -> int:
 
 
 def scale_of(operand: Operand, code: int) -> int | None:
-    """The exponent that a block's scale says, None for NaN."""
+    """The exponent of two that the code of a block's scale means, None for NaN."""
     if operand.scale == "bias":
         return -(code - 256 if code >> 7 else code)
     if operand.scale == "e8m0" and code == SCALE_NAN:
@@ -60,7 +60,7 @@ def scale_of(operand: Operand, code: int) -> int | None:
 def values_of(
     operand: Operand, codes: Sequence[int], scales: Sequence[int], block: int
 ) -> list[Number] | None:
-    """One side's values under their block scales, None where one is no finite number."""
+    """The exact values of one side's codes under their block scales; None if any is not finite."""
     values: list[Number] = []
     for place, code in enumerate(codes):
         value = decode(operand.element, code)
@@ -75,7 +75,7 @@ def values_of(
 
 
 def number_format(operand: Operand, block: int) -> "NumberFormat":
-    """The format whose values a side takes."""
+    """The number format of `madl.formats` that rounds to the values of a side's codes."""
     from madl.formats.blocked import BlockFloat, BlockLog, MXFloat, MXInt
     from madl.formats.fixed import ScaledInteger
     from madl.formats.minifloat import Minifloat
@@ -96,16 +96,16 @@ def number_format(operand: Operand, block: int) -> "NumberFormat":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coded:
-    """A row's codes and the scales of its blocks, or the scale of the row."""
+class EncodedRow:
+    """The codes of a row and the codes of its blocks' scales, or the scale of the row."""
 
     codes: list[int]
     scales: list[int]
     row_scale: Number
 
 
-def coded(operand: Operand, block: int, row: "Tensor") -> Coded:
-    """A row that its format rounds as a whole.
+def encode_row(operand: Operand, block: int, row: "Tensor") -> EncodedRow:
+    """Round a row by its side's format, as a whole, and encode it.
 
     Shapes: any number of values, FP32.
 
@@ -127,22 +127,26 @@ def coded(operand: Operand, block: int, row: "Tensor") -> Coded:
             exponent = max(exponent, -SCALE_BIAS)
             scales.append(-exponent % 256 if operand.scale == "bias" else exponent + SCALE_BIAS)
         codes += [_encode(element, math.ldexp(v, point(operand) - exponent)) for v in part]
-    return Coded(codes=codes, scales=scales, row_scale=(1, 0))
+    return EncodedRow(codes=codes, scales=scales, row_scale=(1, 0))
 
 
-def _under_row_scale(element: Element, row: "Tensor", rounded: "Tensor") -> Coded:
-    """What the format rounds to float32, once a value, is exact here: code times scale."""
+def _under_row_scale(element: Element, row: "Tensor", rounded: "Tensor") -> EncodedRow:
+    """Encode a rounded row as integers under one scale, whose products with it are exact.
+
+    Raises:
+        ValueError: they are not the values that the format rounded to.
+    """
     largest = (1 << (element.bits - 1)) - 1
     scale = (row.abs().amax() / largest).clamp(min=math.ldexp(1.0, -126))  # as ScaledInteger has it
     integers = (rounded / scale).round()
     if not (integers * scale).equal(rounded):
         raise ValueError(f"codes of {element} do not mean the format's values")
     codes = [_nearest_code(element, value) for value in integers.tolist()]
-    return Coded(codes=codes, scales=[], row_scale=dyadic.number(float(scale)))
+    return EncodedRow(codes=codes, scales=[], row_scale=dyadic.number(float(scale)))
 
 
 def _top(element: Element) -> int:
-    """The exponent of an element's largest power of two."""
+    """The exponent of the largest power of two that an element can be."""
     if not isinstance(element, Float):
         return 0
     last_is_taken = element.specials == "ieee"
@@ -150,6 +154,7 @@ def _top(element: Element) -> int:
 
 
 def _encode(element: Element, value: float) -> int:
+    """The code of a value. Raises: ValueError: the element has no such value."""
     code = _nearest_code(element, value)
     decoded = decode(element, code) if 0 <= code < 1 << element.bits else None
     if decoded is None or math.ldexp(*decoded) != value:
@@ -158,6 +163,7 @@ def _encode(element: Element, value: float) -> int:
 
 
 def _nearest_code(element: Element, value: float) -> int:
+    """The code of the nearest value, ties to even, without a check of the range."""
     sign = (value < 0) << (element.bits - 1)
     if isinstance(element, Integer):
         return sign | round(abs(value)) if element.signs else round(value) % (1 << element.bits)

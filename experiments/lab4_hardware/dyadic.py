@@ -10,30 +10,31 @@ NAN = 0x7FC0_0000  # FP32's code for whatever is no finite number
 
 
 def number(value: float) -> Number:
-    """What a float holds."""
+    """The exact value of a float, as significand and exponent."""
     fraction, exponent = math.frexp(value)
     return int(math.ldexp(fraction, 53)), exponent - 53
 
 
 def fraction(value: Number) -> Fraction:
-    """The same as a ratio."""
     significand, exponent = value
     return Fraction(significand) * Fraction(2) ** exponent
 
 
 def product(a: Number, b: Number) -> Number:
-    """Exact."""
     return a[0] * b[0], a[1] + b[1]
 
 
 def total(numbers: Sequence[Number]) -> Number:
-    """The exact sum: one integer above the smallest exponent."""
+    """The exact sum, with the smallest exponent of its terms."""
     low = min((exponent for _, exponent in numbers), default=0)
     return sum(p << (exponent - low) for p, exponent in numbers), low
 
 
 def to_fp32(significand: int, exponent: int) -> int:
-    """FP32's code: nearest, ties to even; too small becomes +0, too large NaN, as in the units."""
+    """The FP32 code of significand · 2^exponent: nearest, ties to even, as in the units.
+
+    Too small becomes +0, too large NaN.
+    """
     magnitude = abs(significand)
     excess = magnitude.bit_length() - 24
     if excess > 0:
@@ -51,7 +52,7 @@ def to_fp32(significand: int, exponent: int) -> int:
 
 
 def from_fp32(code: int) -> Number | None:
-    """The value of a result, None for NaN; a subnormal counts as zero."""
+    """The value of an FP32 code, None where it is not finite; a subnormal counts as zero."""
     field = code >> 23 & 0xFF
     if field == 0xFF:
         return None
@@ -62,7 +63,7 @@ def from_fp32(code: int) -> Number | None:
 
 
 def add_fp32(a: int, b: int) -> int:
-    """The accumulator's adder: the sum of two results, rounded once."""
+    """The FP32 code of the sum of two codes, rounded once, as the accumulator adds."""
     left, right = from_fp32(a), from_fp32(b)
     if left is None or right is None:
         return NAN

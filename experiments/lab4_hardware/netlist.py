@@ -1,15 +1,16 @@
-"""A unit's gates as a graph: its longest path in a stated delay model, and what pipelining adds.
+"""A unit's gates as a graph: its longest path in a stated delay model, and its pipelines.
 
 Delays are those of logical effort: (parasitic delay + load) / 5, so that an inverter that drives
 four of its kind takes 1. The load is what a signal's gates ask for, in inverters. Where it is
 faster, a tree of inverters of four stands between; each of its levels takes 1, and its inverters
-count as `drivers` (whether a signal comes out inverted is not followed). Inputs are driven as
-if by an inverter.
+count as `drivers` (whether a signal comes out inverted is not followed). Inputs are driven as if by
+an inverter.
 
-A pipeline is cut as late as each gate's inputs let, from the start of the first stage that makes
-registers fewest. A signal is kept in a flip-flop at each cut that it crosses, and has its load to
-drive again behind it. Inputs come at the stage that needs them first; a last row of flip-flops
-is the accumulator.
+In a pipeline each gate is in the first stage in which its inputs are ready and it still fits.
+Inputs may come later than the first stage begins: of a few such starts the one with fewest
+registers is taken. A signal is kept in a flip-flop at each border of stages that it crosses, and
+has its load to drive again behind it. Inputs come at the stage that needs them first; a last row of
+flip-flops is the accumulator.
 
 Source: Sutherland, Sproull and Harris 1999, Logical Effort, chapters 1 and 4; a full adder is a
 majority gate and an inverter for its carry, two XORs for its sum.
@@ -46,77 +47,81 @@ LOADS: Mapping[str, float] = {  # of an input
     **dict.fromkeys(("$_XOR_", "$_XNOR_", "full_adder"), 4),
 }
 _PINS = ("Y", "carry", "sum")
-OF_RESULT = 4.0  # what an output of the unit drives
-STARTS = 8  # of the first stage that are tried
+OUTPUT_LOAD = 4.0
+STARTS = 8  # moments in the first stage at which inputs may come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Netlist:
-    """`made`: a signal → the delay of what makes it, its load's included, and the signals it is
-    made of, in an order in which each comes after those. `again`: a signal → the delay of an
-    inverter that drives its load. Constants are no signals."""
+    """Gates between inputs and outputs, with their delays; constants are no signals.
+
+    `gates`: a signal → the delay of its gate, with its load, and the signals that the gate takes;
+    each comes after those. `drive_delays`: a signal → the delay of an inverter that drives its
+    load. `num_drivers`: inverters in the trees before large loads.
+    """
 
     inputs: frozenset[str]
     outputs: Sequence[str]
-    made: Mapping[str, tuple[float, Sequence[str]]]
-    again: Mapping[str, float]
-    drivers: int
+    gates: Mapping[str, tuple[float, Sequence[str]]]
+    drive_delays: Mapping[str, float]
+    num_drivers: int
 
     @property
     def delay(self) -> float:
-        """Of the longest path."""
-        at = {one: self.again[one] for one in self.inputs}
-        for signal, (delay, sources) in self.made.items():
-            at[signal] = max((at[one] for one in sources), default=0.0) + delay
-        return max((at[one] for one in self.outputs), default=0.0)
+        """The delay of the longest path."""
+        arrival = {signal: self.drive_delays[signal] for signal in self.inputs}
+        for signal, (delay, sources) in self.gates.items():
+            arrival[signal] = max(map(arrival.__getitem__, sources), default=0.0) + delay
+        return max(map(arrival.__getitem__, self.outputs), default=0.0)
 
     def pipelined(self, period: float) -> tuple[int, int]:
-        """Stages, and flip-flops, where a new result comes every `period`.
+        """(stages, flip-flops) of the pipeline with fewest flip-flops and a result every `period`.
 
         Raises:
             ValueError: a gate is slower than that.
         """
-        tried = [self._cut(period, period * i / STARTS) for i in range(STARTS)]
-        return min(tried, key=lambda one: (one[1], one[0]))
+        cuts = (self._cut(period, period * i / STARTS) for i in range(STARTS))
+        return min(cuts, key=lambda cut: (cut[1], cut[0]))
 
     def _cut(self, period: float, start: float) -> tuple[int, int]:
+        """(stages, flip-flops) of a pipeline whose inputs come at `start` in the first stage."""
         stage = dict.fromkeys(self.inputs, 0)
-        at = {one: start + self.again[one] for one in self.inputs}
-        kept_until: dict[str, int] = {}
-        given: dict[str, int] = {}  # an input comes when it is needed first
+        arrival = {signal: start + self.drive_delays[signal] for signal in self.inputs}
+        last_use: dict[str, int] = {}
+        first_use: dict[str, int] = {}  # of an input, which comes then
 
-        def ready(one: str, own: int) -> float:
-            return at[one] if stage[one] == own else self.again[one]
+        def ready(source: str, own: int) -> float:
+            """When a source is there in stage `own`: with its delay, or from a flip-flop."""
+            return arrival[source] if stage[source] == own else self.drive_delays[source]
 
-        for signal, (delay, sources) in self.made.items():
-            own = max((stage[one] for one in sources), default=0)
-            end = max((ready(one, own) for one in sources), default=0.0) + delay
+        for signal, (delay, sources) in self.gates.items():
+            own = max((stage[source] for source in sources), default=0)
+            end = max((ready(source, own) for source in sources), default=0.0) + delay
             if end > period:
                 own += 1
-                end = max(self.again[one] for one in sources) + delay
+                end = max(self.drive_delays[source] for source in sources) + delay
             if end > period:
                 raise ValueError(f"a period of {period:g} is shorter than a gate's {end:.1f}")
-            stage[signal], at[signal] = own, end
-            for one in sources:
-                kept_until[one] = max(kept_until.get(one, 0), own)
-                if one in self.inputs:
-                    given[one] = min(given.get(one, own), own)
-        last = max((stage[one] for one in self.outputs), default=0)
-        kept_until |= dict.fromkeys(self.outputs, last + 1)
-        made_in = stage | given
-        flip_flops = sum(until - made_in[one] for one, until in kept_until.items())
-        return last + 1, flip_flops
+            stage[signal], arrival[signal] = own, end
+            for source in sources:
+                last_use[source] = max(last_use.get(source, 0), own)
+                if source in self.inputs:
+                    first_use[source] = min(first_use.get(source, own), own)
+        last = max((stage[output] for output in self.outputs), default=0)
+        last_use |= dict.fromkeys(self.outputs, last + 1)
+        origin = stage | first_use
+        return last + 1, sum(until - origin[signal] for signal, until in last_use.items())
 
 
-def driven(load: float) -> tuple[float, int]:
-    """What a load adds to a delay, and the inverters between: so many levels as make it least."""
+def load_delay(load: float) -> tuple[float, int]:
+    """(delay that a load adds, inverters before it) with as many levels as are fastest."""
     levels = min(range(12), key=lambda k: load / 4**k / 5 + k)
-    between = sum(load / 4 ** (k + 1) for k in range(levels))
-    return load / 4**levels / 5 + levels, math.ceil(between)
+    inverters = sum(load / 4 ** (k + 1) for k in range(levels))
+    return load / 4**levels / 5 + levels, math.ceil(inverters)
 
 
 def read(path: Path) -> Netlist:
-    """What yosys wrote as BLIF, with its gates and without modules.
+    """The netlist that yosys wrote as BLIF, with its gates and without modules.
 
     Raises:
         MadlError: no such file, a cell without a delay, or gates in a circle.
@@ -130,68 +135,68 @@ def read(path: Path) -> Netlist:
     inputs: list[str] = []
     outputs: list[str] = []
     gates: list[tuple[str, list[str]]] = []
-    same: dict[str, str | None] = {}  # a signal with two names; None: a constant
+    aliases: dict[str, str | None] = {}  # a signal → its other name; None: a constant
     for line in lines:
-        what, *words = line.split() or ("",)
-        if what == ".inputs":
+        keyword, *words = line.split() or ("",)
+        if keyword == ".inputs":
             inputs += words
-        elif what == ".outputs":
+        elif keyword == ".outputs":
             outputs += words
-        elif what == ".names":
-            same[words[-1]] = words[0] if len(words) == 2 else None
-        elif what in (".gate", ".subckt"):
+        elif keyword == ".names":
+            aliases[words[-1]] = words[0] if len(words) == 2 else None
+        elif keyword in (".gate", ".subckt"):
             gates.append((words[0], words[1:]))
-    return _netlist(inputs, outputs, gates, same)
+    return _netlist(inputs, outputs, gates, aliases)
 
 
 def _netlist(
     inputs: Sequence[str],
     outputs: Sequence[str],
-    gates: Sequence[tuple[str, Sequence[str]]],
-    same: Mapping[str, str | None],
+    cells: Sequence[tuple[str, Sequence[str]]],
+    aliases: Mapping[str, str | None],
 ) -> Netlist:
-    kinds: dict[str, tuple[str, list[str]]] = {}  # output → its kind, what it is made of
+    """The netlist of cells (kind, pins "A=signal"); aliases are a signal's other name, or None."""
+    kinds: dict[str, tuple[str, list[str]]] = {}  # output → its kind, and the signals that it takes
     loads: defaultdict[str, float] = defaultdict(float)
 
-    def named(signals: Iterable[str]) -> list[str]:
-        """By their first names, constants left out."""
-        found: list[str] = []
+    def first_names(signals: Iterable[str]) -> list[str]:
+        """The signals by their first names, constants left out."""
+        names: list[str] = []
         for signal in signals:
-            own: str | None = signal
-            while own is not None and own in same:
-                own = same[own]
-            if own is not None and own not in ("$true", "$false", "$undef"):
-                found.append(own)
-        return found
+            name: str | None = signal
+            while name is not None and name in aliases:
+                name = aliases[name]
+            if name is not None and name not in ("$true", "$false", "$undef"):
+                names.append(name)
+        return names
 
-    for cell, pins in gates:
+    for cell, pins in cells:
         ends = dict(pin.split("=", 1) for pin in pins)
-        sources = named(signal for pin, signal in ends.items() if pin not in _PINS)
+        sources = first_names(signal for pin, signal in ends.items() if pin not in _PINS)
         for source in sources:
             loads[source] += LOADS.get(cell, 0)
         for pin in _PINS:
             if pin in ends:
                 kinds[ends[pin]] = (cell if pin == "Y" else pin, sources)
-    for output in named(outputs):
-        loads[output] += OF_RESULT
-    unknown = {kind for kind, _ in kinds.values()} - OUTPUTS.keys()
-    if unknown:
+    for output in first_names(outputs):
+        loads[output] += OUTPUT_LOAD
+    if unknown := {kind for kind, _ in kinds.values()} - OUTPUTS.keys():
         raise MadlError(f"yosys left a cell {min(unknown)}, which has no delay here")
-    drives = {signal: driven(loads[signal]) for signal in (*inputs, *kinds)}
+    drives = {signal: load_delay(loads[signal]) for signal in (*inputs, *kinds)}
+    graph = {signal: sources for signal, (_, sources) in kinds.items()}
     try:
-        order = list(TopologicalSorter({s: of for s, (_, of) in kinds.items()}).static_order())
+        order = list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         raise MadlError("yosys left gates in a circle") from error
-    made: dict[str, tuple[float, Sequence[str]]] = {}
-    for signal in order:
-        if signal in kinds:
-            kind, sources = kinds[signal]
-            inside, parasitic = OUTPUTS[kind]
-            made[signal] = (inside + parasitic / 5 + drives[signal][0], sources)
+    gates: dict[str, tuple[float, Sequence[str]]] = {}
+    for signal in filter(kinds.__contains__, order):
+        kind, sources = kinds[signal]
+        inside, parasitic = OUTPUTS[kind]
+        gates[signal] = (inside + parasitic / 5 + drives[signal][0], sources)
     return Netlist(
         inputs=frozenset(inputs),
-        outputs=named(outputs),
-        made=made,
-        again={signal: 1 / 5 + delay for signal, (delay, _) in drives.items()},
-        drivers=sum(inverters for _, inverters in drives.values()),
+        outputs=first_names(outputs),
+        gates=gates,
+        drive_delays={signal: 1 / 5 + delay for signal, (delay, _) in drives.items()},
+        num_drivers=sum(inverters for _, inverters in drives.values()),
     )

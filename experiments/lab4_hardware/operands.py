@@ -1,4 +1,4 @@
-"""What a dot-product unit is, as a value: the operands of its two sides, its ports, its alignment.
+"""The description of a dot-product unit: the operands of its two sides, its ports, its alignment.
 
 Source: the operands are those of `madl.formats`; E8M0 scales as in OCP MX 1.0.
 Units: widths, guards and exponents in bits.
@@ -12,7 +12,7 @@ SCALE_BIAS = 127  # of a shared exponent of 8 bits
 RESULT_BITS = 32  # of the accumulator, FP32 or an integer
 
 Specials = Literal["none", "nan", "ieee"]
-# What multiplies a side's values. Each block has an exponent: `e8m0`, which may be NaN; `exponent`,
+# The factor of a side's values. Each block has an exponent: `e8m0`, which may be NaN; `exponent`,
 # which may not; `bias`, in two's complement, counted the other way. Or each `row` of a matrix has a
 # float32, which is applied to finished sums and so to none of a unit's numbers.
 Scale = Literal["none", "e8m0", "exponent", "bias", "row"]
@@ -20,7 +20,7 @@ Scale = Literal["none", "e8m0", "exponent", "bias", "row"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integer:
-    """Two's complement, or with `signs` a sign beside the other bits."""
+    """An element in two's complement, or with `signs` a sign bit beside a magnitude."""
 
     bits: int
     signs: bool = False
@@ -28,7 +28,10 @@ class Integer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Float:
-    """Sign, exponent, mantissa; without mantissa a power of two. `own_bias` None is IEEE 754's."""
+    """An element of sign, exponent, mantissa; without mantissa a power of two.
+
+    `own_bias` None is the bias of IEEE 754.
+    """
 
     exponent: int
     mantissa: int
@@ -45,17 +48,17 @@ class Float:
 
     @property
     def lowest(self) -> int:
-        """The exponent of the last bit of the smallest values."""
+        """The exponent of the last mantissa bit of the smallest values."""
         return 1 - self.bias - self.mantissa
 
     @property
     def product_bits(self) -> int:
-        """Of a product's magnitude."""
+        """Bits of a product's magnitude."""
         return 2 * (self.mantissa + 1) if self.mantissa else 1
 
     @property
     def range(self) -> int:
-        """How far the exponents of two products may lie apart, were every code finite."""
+        """The most that the exponents of two products may differ, were every code finite."""
         return 2 * ((1 << self.exponent) - 2)
 
 
@@ -64,7 +67,7 @@ Element = Integer | Float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """One side of a unit."""
+    """One side of a unit: its elements, and what scales them."""
 
     element: Element
     scale: Scale = "none"
@@ -77,7 +80,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """An input: so many fields of so many bits, the first field lowest."""
+    """An input of `fields` fields of `bits` bits each, the first field lowest."""
 
     name: str
     fields: int
@@ -89,10 +92,10 @@ class Unit:
     """A dot product of `lanes` pairs, added to an accumulator.
 
     `block`: lanes that share a scale, all of them where nothing is scaled. `lane_guard`: bits kept
-    below the largest product where products are aligned, None where nothing is lost in a block: the
-    products have one exponent, or are shifted to one. `block_guard`: the same for the sums of
-    blocks. `is_integer`: accumulator and result are integers, not FP32. `inner`: what works on
-    side b once the unit has quantized it.
+    below the largest product where products are aligned; None where nothing is lost in a block,
+    since the products have one exponent or are shifted to one. `block_guard`: bits kept below the
+    largest sum of a block. `is_integer`: accumulator and result are integers, not FP32. `inner`:
+    the unit that computes with side b once this unit has quantized it.
     """
 
     top: str

@@ -7,11 +7,11 @@ fine-tuned model. Accuracies are those of question 3.2.
 Units: areas in transistors, registers included, at equal delay (see `records`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from experiments.lab3_formats import records as formats
-from experiments.lab4_hardware import tools, units
+from experiments.lab4_hardware import design, units
 from experiments.lab4_hardware.records import (
     BF16,
     INT8,
@@ -29,20 +29,19 @@ from experiments.lab4_hardware.records import (
     share_of,
     unit_rows,
 )
-from experiments.lab4_hardware.synthesis import PERIODS
 from madl.logbook import charts
 from madl.logbook.arms import Arm
 from madl.logbook.charts import Chart, level, log, points
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
-from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.experiment import Experiment, Plan
+from madl.logbook.numbers import ExactValue, computed, exact, percentage
+from madl.logbook.records import Params, Record, Records, Row
 from madl.training import baseline
 
 page = Experiment(title="Area of dot-product units", needs=(formats.STEM,))
 
 # The formats of question 3.2 that have a unit; of MXINT8's two encodings the smaller unit.
-FORMATS: Mapping[str, str] = {
+FORMATS = {
     "minifloat(16,8,ieee)": BF16,
     "mxint8": SIGNS_APART,
     "scaled(8,row)": INT8,
@@ -53,30 +52,28 @@ FORMATS: Mapping[str, str] = {
     "mxfp4-e2m1": "MXFP4-e2m1",
     "block-log(4,8,block=16)": "block log 4",
 }
-DRAWN = (BF16, MIXED, QUANTIZING, "MXFP8-e4m3", MXINT8, SIGNS_APART, INT8, "MXFP4-e2m1")
-AGAIN = ("MXINT4", "block float 4", "MXFP4-e2m1", "block log 4")  # in quick: small ones
-
-
-# ---- cases --------------------------------------------------------------------------------------
+UNITS_DRAWN = (BF16, MIXED, QUANTIZING, "MXFP8-e4m3", MXINT8, SIGNS_APART, INT8, "MXFP4-e2m1")
+QUICK_UNITS = ("MXINT4", "block float 4", "MXFP4-e2m1", "block log 4")  # small ones
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    checked = {
-        "num_random": choose(smoke=4, quick=50),
-        "rows": choose(smoke=4, quick=24),
+    simulated = {
+        "num_random": choose(smoke=4, quick=design.RANDOM_VECTORS),
+        "rows": choose(smoke=4, quick=design.MODEL_ROWS),
         **baseline.drawn_params(plan, plan.seeds[0]),
     }
-    names = choose(smoke=AGAIN[:1], quick=tuple(units.UNITS))
+    names = choose(smoke=QUICK_UNITS[:1], quick=tuple(units.UNITS))
     for name in names:
         yield {"kind": "gates", "unit": name}
     for name in names:
-        yield {"kind": "simulation", "unit": name, **checked}
+        yield {"kind": "simulation", "unit": name, **simulated}
 
 
 @page.unavailable
 def unavailable(params: Params) -> str | None:
+    from experiments.lab4_hardware import tools
     from kernels import compilers
 
     if tools.yosys() is None:
@@ -86,19 +83,7 @@ def unavailable(params: Params) -> str | None:
     return None
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return params["kind"] == "gates" and params["unit"] in AGAIN
-
-
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab4_hardware import study
-
-    return study.run(params, ctx)
-
-
-# ---- arms and claims ----------------------------------------------------------------------------
+page.quick(lambda params: params["kind"] == "gates" and params["unit"] in QUICK_UNITS)
 
 
 def smallest(r: Records) -> str:
@@ -107,6 +92,7 @@ def smallest(r: Records) -> str:
 
 
 def chosen(r: Records) -> Arm:
+    """The models in the format of the smallest unit, as quantized."""
     return formats.untrained(r, smallest(r))
 
 
@@ -139,30 +125,25 @@ def integers_over_powers(r: Records) -> Contrast:
     )
 
 
-# ---- numbers ------------------------------------------------------------------------------------
+def smallest_format(r: Records) -> ExactValue:
+    """The bits of a value in the smallest unit, with the format's name in the unit."""
+    model = chosen(r)
+    return exact(model.value("bits"), model.records, f"bits: {model.label}")
 
 
-def format_of(r: Records) -> Counted:
-    """Of the smallest unit: bits of a value, and its name."""
-    one = chosen(r)
-    return counted(one.value("bits"), f"bits: {one.label}", of=one.records)
-
-
-def narrow_multipliers(r: Records) -> Counted:
-    """Transistors of MXINT4's multipliers, of those of MXINT8's."""
+def narrow_multipliers(r: Records) -> ExactValue:
+    """The area of MXINT4's multipliers, as a share of MXINT8's."""
     narrow, wide = (gates(r, unit) for unit in ("MXINT4", MXINT8))
     share = narrow.values["parts"]["multipliers"] / wide.values["parts"]["multipliers"]
-    return counted(round(100 * share), "%", of=[narrow, wide])
+    return percentage(share, [narrow, wide])
 
 
-def vectors(r: Records) -> Counted:
-    """How many results were simulated, and have the bits of the definition."""
-    found = r.of(STEM).all(kind="simulation")
-    return counted(sum(record.values["vectors"] for record in found), of=found)
+def simulations(r: Records) -> Sequence[Record]:
+    return r.of_experiment(STEM).all(kind="simulation")
 
 
 page.numbers(
-    format=format_of,
+    format=smallest_format,
     of_bf16=lambda r: share_of(r, FORMATS[smallest(r)], BF16),
     mxint8=partial(share_of, a=MXINT8, b=BF16),
     mixed=partial(share_of, a=MIXED, b=BF16),
@@ -170,8 +151,8 @@ page.numbers(
     chosen=chosen,
     fp32=formats.fp32,
     logic_alone=partial(share_of, a=MXINT8, b=BF16, period=None),
-    fast=partial(share_of, a=MXINT8, b=BF16, period=PERIODS[0]),
-    slow=partial(share_of, a=MXINT8, b=BF16, period=PERIODS[-1]),
+    fast=partial(share_of, a=MXINT8, b=BF16, period=design.PERIODS[0]),
+    slow=partial(share_of, a=MXINT8, b=BF16, period=design.PERIODS[-1]),
     signs_apart=partial(share_of, a=SIGNS_APART, b=MXINT8),
     blocks_of_8=partial(share_of, a="MXINT8, blocks of 8", b=MXINT8),
     powers=partial(share_of, a="block log 4", b="block float 4"),
@@ -179,47 +160,38 @@ page.numbers(
     exponents=partial(part, unit=BF16, name="lane exponents"),
     saved_registers=partial(saved, a=MXINT8, b=BF16, name=REGISTERS),
     saved_exponents=partial(saved, a=MXINT8, b=BF16, name="lane exponents"),
-    simulated=vectors,
+    simulated=computed(simulations, lambda rs: sum(r.values["vectors"] for r in rs)),
 )
-
-
-# ---- charts and tables --------------------------------------------------------------------------
 
 
 @page.chart
 def front(r: Records) -> Chart:
-    """Every format that has a unit and a model."""
+    """Accuracy against transistors, of every format that has a unit and a model."""
     rows: list[Row] = [
-        {
-            "unit": unit,
-            "transistors": area(r, unit),
-            "accuracy": formats.untrained(r, preset),
-        }
+        {"unit": unit, "transistors": area(r, unit), "accuracy": formats.untrained(r, preset)}
         for preset, unit in FORMATS.items()
     ]
     return Chart(
         rows,
         x=log("transistors", "transistors, at an equal rate", "thousand", factor=1e-3),
         y=charts.percent("test accuracy"),
-        marks=[
-            level(formats.fp32(r), "FP32"),
-            points("accuracy", text="unit"),
-        ],
+        marks=[level(formats.fp32(r), "FP32"), points("accuracy", text="unit")],
     )
 
 
 @page.chart
 def parts(r: Records) -> Chart:
-    return part_chart(r, DRAWN)
+    return part_chart(r, UNITS_DRAWN)
 
 
 @page.table
 def every_unit(r: Records) -> Sequence[Row]:
-    """BF16, which all are held against, then the small ones first; accuracies where question 3.2
-    has the format for weights and inputs."""
+    """BF16, the standard of comparison, then the others, small ones first; accuracies where
+    question 3.2 has the format for weights and inputs."""
     presets = {unit: preset for preset, unit in FORMATS.items()} | {MXINT8: "mxint8"}
     names = sorted(
-        r.of(STEM).all(kind="gates").each("unit"), key=lambda name: (name != BF16, area(r, name))
+        r.of_experiment(STEM).all(kind="gates").param_values("unit"),
+        key=lambda name: (name != BF16, area(r, name)),
     )
     models: dict[str, Arm | str] = dict.fromkeys(names, "no such model")
     models |= {unit: formats.untrained(r, preset) for unit, preset in presets.items()}

@@ -1,38 +1,39 @@
-"""The units of question 4.4 and their records, for its page and for those that compare with them.
+"""The areas of question 4.4's units, for its page and for those that compare with them.
 
 Another page takes `needs=("lab4_hardware",)`. A unit is called by its name in `units.UNITS`. At
-equal delay means: cut into stages of `PERIOD`, with a result every so many FO4. Areas are in
-transistors.
+equal delay means: cut into stages of `PERIOD`, with a result every so many FO4.
+Units: transistors.
 """
 
 from collections.abc import Sequence
 
-from experiments.lab4_hardware.synthesis import ACCUMULATOR, DRIVERS, FLIP_FLOP, PARTS, REST
+from experiments.lab4_hardware import design
+from experiments.lab4_hardware.design import PERIOD
 from madl.logbook.charts import Chart, bars, category, linear
-from madl.logbook.numbers import Counted, counted
+from madl.logbook.numbers import ExactValue, percentage
 from madl.logbook.records import Pending, Record, Records, Row
 
 STEM = "lab4_hardware"
-PERIOD = 40  # FO4 between two results, of units that are compared at equal delay
-ERROR = "signal to error (dB)"
-REGISTERS = "registers"
-
 BF16, INT8 = "BF16", "INT8 by row"
 MXINT8 = "MXINT8"  # in two's complement, on both sides
 SIGNS_APART = "MXINT8, signs apart"  # beside magnitudes; the next two have them so, too
 MIXED = "MXINT8 × BF16"  # weights alone in MXINT8
 QUANTIZING = "MXINT8, quantizing"  # MXINT8 on both sides; inputs come as bf16
 
-LOGIC = tuple(dict.fromkeys((*PARTS.values(), REST, ACCUMULATOR, DRIVERS)))  # as they are drawn
+ERROR = "signal to error (dB)"
+REGISTERS = "registers"
+LOGIC_PARTS = tuple(  # as they are drawn
+    dict.fromkeys((*design.PARTS.values(), design.REST, design.ACCUMULATOR, design.DRIVERS))
+)
 
 
 def gates(r: Records, unit: str) -> Record:
-    """The synthesis of one unit.
+    """The record of one unit's synthesis.
 
     Raises:
         Pending: it is not there.
     """
-    return r.of(STEM).one(kind="gates", unit=unit)
+    return r.of_experiment(STEM).single(kind="gates", unit=unit)
 
 
 def logic(r: Records, unit: str) -> int:
@@ -41,45 +42,44 @@ def logic(r: Records, unit: str) -> int:
 
 
 def registers(r: Records, unit: str, period: int = PERIOD) -> int:
-    """Transistors of the flip-flops that a result every so many FO4 takes."""
-    return int(FLIP_FLOP * gates(r, unit).values["flip_flops"][str(period)])
+    """Transistors of the flip-flops in a pipeline with a result every `period` FO4."""
+    return int(design.FLIP_FLOP * gates(r, unit).values["flip_flops"][str(period)])
 
 
 def area(r: Records, unit: str, period: int | None = PERIOD) -> int:
-    """Transistors of one unit with its registers; without any for None."""
+    """Transistors of one unit with its registers at that period; without registers for None."""
     return logic(r, unit) + (registers(r, unit, period) if period else 0)
 
 
-def share_of(r: Records, a: str, b: str, period: int | None = PERIOD) -> Counted:
-    """Transistors of unit A at equal delay, of those of unit B; without registers for None."""
-    share = area(r, a, period) / area(r, b, period)
-    return counted(round(100 * share), "%", of=(gates(r, a), gates(r, b)))
+def share_of(r: Records, a: str, b: str, period: int | None = PERIOD) -> ExactValue:
+    """The area of unit A as a share of unit B's, at equal delay; without registers for None."""
+    return percentage(area(r, a, period) / area(r, b, period), (gates(r, a), gates(r, b)))
 
 
-def part(r: Records, unit: str, name: str) -> Counted:
-    """Which share of a unit's transistors at equal delay are for one thing."""
-    share = parts(r, unit).get(name, 0) / area(r, unit)
-    return counted(round(100 * share), "%", of=[gates(r, unit)])
+def part(r: Records, unit: str, name: str) -> ExactValue:
+    """The share of a part in a unit's area at equal delay."""
+    return percentage(parts(r, unit).get(name, 0) / area(r, unit), [gates(r, unit)])
 
 
-def saved(r: Records, a: str, b: str, name: str) -> Counted:
-    """Which share of what unit A saves on unit B at equal delay is of one thing."""
+def saved(r: Records, a: str, b: str, name: str) -> ExactValue:
+    """The share of one part in what unit A saves of unit B's area, at equal delay."""
     share = (parts(r, b)[name] - parts(r, a)[name]) / (area(r, b) - area(r, a))
-    return counted(round(100 * share), "%", of=(gates(r, a), gates(r, b)))
+    return percentage(share, (gates(r, a), gates(r, b)))
 
 
 def parts(r: Records, unit: str) -> dict[str, int]:
-    """Transistors by part at equal delay, registers the last of them."""
-    made = gates(r, unit).values["parts"]
-    return {**{one: int(made.get(one, 0)) for one in LOGIC}, REGISTERS: registers(r, unit)}
+    """Part → transistors at equal delay, registers last."""
+    logic_parts = gates(r, unit).values["parts"]
+    by_part = {part: int(logic_parts.get(part, 0)) for part in LOGIC_PARTS}
+    return {**by_part, REGISTERS: registers(r, unit)}
 
 
 def part_chart(r: Records, units: Sequence[str]) -> Chart:
     """Transistors by part, of the parts that any of these units has."""
-    made = {unit: parts(r, unit) for unit in units}
-    used = [one for one in (*LOGIC, REGISTERS) if any(of[one] for of in made.values())]
+    by_unit = {unit: parts(r, unit) for unit in units}
+    used = [part for part in (*LOGIC_PARTS, REGISTERS) if any(p[part] for p in by_unit.values())]
     return Chart(
-        [{"unit": unit, **{one: of[one] for one in used}} for unit, of in made.items()],
+        [{"unit": unit, **{part: by_unit[unit][part] for part in used}} for unit in units],
         x=linear(None, "transistors of a unit, at an equal rate", "thousand", factor=1e-3),
         y=category("unit"),
         marks=bars(*used, stacked=True),
@@ -89,14 +89,13 @@ def part_chart(r: Records, units: Sequence[str]) -> Chart:
 def error_db(r: Records, unit: str) -> float | None:
     """Signal to error of the unit's results for rows of the model; None where it was not run."""
     try:
-        return float(r.of(STEM).one(kind="simulation", unit=unit).values["error_db"])
+        return float(r.of_experiment(STEM).single(kind="simulation", unit=unit).values["error_db"])
     except Pending:
         return None
 
 
 def unit_rows(r: Records, units: Sequence[str]) -> list[Row]:
-    """A row a unit: logic and registers in transistors, what they are of bf16's, how exact its
-    results are."""
+    """A row a unit: logic and registers, their share of bf16's, and how exact its results are."""
     return [
         {
             "unit": unit,

@@ -1,7 +1,7 @@
-"""What a unit must give for a vector of codes: the definition that its Verilog is compared with.
+"""The definition of a unit's result for a vector of codes, with which its Verilog is compared.
 
 It follows the unit step by step, in whole numbers, and says how far the result may lie from the
-accumulator and the exact dot product:
+exact sum of the accumulator and the dot product:
 
 * exact integers: no error;
 * aligned sums: each of the n terms of a sum loses less than 2^(largest exponent - guard);
@@ -23,48 +23,52 @@ from experiments.lab4_hardware.simulation import Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """The code that a unit must give; accumulator and exact dot product, None where the result is
-    no number; how far it may lie from that."""
+class ExpectedResult:
+    """The code that a unit must give, and how far from the exact value it may be.
+
+    `exact`: accumulator plus dot product, None where the result is no number. `bound`: the largest
+    difference between the code's value and `exact`.
+    """
 
     code: int
     exact: Fraction | None
     bound: Fraction = Fraction(0)
 
 
-def expected(unit: Unit, vector: Vector) -> Expected:
-    """Follow the unit on one vector."""
+def expected_result(unit: Unit, vector: Vector) -> ExpectedResult:
+    """The result that a unit must give for one vector, computed step by step as the unit does."""
     if unit.inner is not None:
-        return expected(unit.inner, quantized(unit.inner, vector))
+        return expected_result(unit.inner, quantize_inputs(unit.inner, vector))
     (acc,) = vector["acc"]
     sides = [
         values_of(operand, vector[name], _scales(operand, vector, name), unit.block)
         for name, operand in (("a", unit.a), ("b", unit.b))
     ]
     if sides[0] is None or sides[1] is None:
-        return Expected(code=NAN, exact=None)
+        return ExpectedResult(code=NAN, exact=None)
     products = [dyadic.product(x, y) for x, y in zip(*sides)]
     if unit.is_integer:
         result = signed(acc) + sum(p for p, _ in products)
         code = result % (1 << RESULT_BITS)
-        return Expected(code=code, exact=Fraction(signed(code)))
+        return ExpectedResult(code=code, exact=Fraction(signed(code)))
     return _accumulated(acc, *_dot(unit, vector, products), dyadic.total(products))
 
 
 def signed(code: int) -> int:
-    """An integer accumulator's value; what runs over wraps around."""
+    """The value of an integer accumulator's code, in two's complement."""
     return code - (1 << RESULT_BITS) if code >> (RESULT_BITS - 1) else code
 
 
-def _accumulated(acc: int, dot: Number, dropped: Fraction, exact: Number) -> Expected:
+def _accumulated(acc: int, dot: Number, dropped: Fraction, exact: Number) -> ExpectedResult:
+    """The result if a dot product, off by at most `dropped`, is rounded and accumulated in FP32."""
     rounded = to_fp32(*dot)
     before, code = from_fp32(acc), dyadic.add_fp32(acc, rounded)
     if before is None or code == NAN:
-        return Expected(code=code, exact=None)
+        return ExpectedResult(code=code, exact=None)
     start, ulp = dyadic.fraction(before), Fraction(1, 2**24)
     middle = abs(dyadic.fraction(dot))
     bound = dropped + (2 * middle + abs(start)) * ulp * (1 + ulp) + Fraction(2, 2**126)
-    return Expected(code=code, exact=start + dyadic.fraction(exact), bound=bound)
+    return ExpectedResult(code=code, exact=start + dyadic.fraction(exact), bound=bound)
 
 
 def _scales(operand: Operand, vector: Vector, name: str) -> Sequence[int]:
@@ -72,7 +76,7 @@ def _scales(operand: Operand, vector: Vector, name: str) -> Sequence[int]:
 
 
 def _dot(unit: Unit, vector: Vector, products: Sequence[Number]) -> tuple[Number, Fraction]:
-    """What the unit hands on to be made FP32, and what it may be off by."""
+    """The dot product as the unit has it before FP32, and the largest error of its aligned sums."""
     parts = [
         _block(unit, vector, products[i * unit.block : (i + 1) * unit.block], i)
         for i in range(unit.blocks)
@@ -87,6 +91,7 @@ def _dot(unit: Unit, vector: Vector, products: Sequence[Number]) -> tuple[Number
 def _block(
     unit: Unit, vector: Vector, products: Sequence[Number], block: int
 ) -> tuple[Number, Fraction]:
+    """The sum of one block's products as the unit has it, and the largest error that this makes."""
     if unit.lane_guard is not None:
         return _aligned_sum(products, unit.lane_guard, to_zero=True)
     low = sum(
@@ -97,14 +102,17 @@ def _block(
 
 
 def _lowest(operand: Operand, scale: int) -> int:
-    """The exponent of the last bit of the smallest values under a scale that is a number."""
+    """The exponent of the last bit of a side's smallest values, under a scale that is no NaN."""
     element = operand.element
     least = element.lowest if isinstance(element, Float) else -point(operand)
     return least + (scale_of(operand, scale) or 0)
 
 
 def _aligned_sum(terms: Sequence[Number], guard: int, *, to_zero: bool) -> tuple[Number, Fraction]:
-    """The sum as the unit makes it, and what it may be off by."""
+    """The sum as the unit's aligned adder rounds it, and the largest error that this can cause.
+
+    A term's bits below the guard are dropped: toward zero, or else downward.
+    """
     exponents = [e for p, e in terms if p]
     if not exponents:
         return ZERO, Fraction(0)
@@ -119,18 +127,18 @@ def _aligned_sum(terms: Sequence[Number], guard: int, *, to_zero: bool) -> tuple
     return (total, low), len(terms) * dyadic.fraction((1, low)) if loses else Fraction(0)
 
 
-# ---- what a unit quantizes ----------------------------------------------------------------------
+# ---- quantizing units ---------------------------------------------------------------------------
 
 
-def quantized(inner: Unit, vector: Vector) -> Vector:
-    """The vector that a quantizing unit makes of its bfloat16 side, in whole numbers."""
+def quantize_inputs(inner: Unit, vector: Vector) -> Vector:
+    """The vector whose side b, in bfloat16, a quantizing unit has made integers under one scale."""
     scale = max(code >> 7 & 0xFF for code in vector["b"])
     codes = [_quantized_code(code, scale, inner.b.element.bits) for code in vector["b"]]
     return {**vector, "b": codes, "b_scale": [scale]}
 
 
 def _quantized_code(code: int, scale: int, width: int) -> int:
-    """Nearest, ties to even, saturated; the sign beside."""
+    """The sign-magnitude code of a bfloat16 under a scale: nearest, ties to even, saturated."""
     field = code >> 7 & 0xFF
     significand = (code & 0x7F) + (0x80 if field else 0)
     steps = scale - max(field, 1) + 9 - width

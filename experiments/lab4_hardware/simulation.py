@@ -53,7 +53,7 @@ def simulate(unit: Unit, vectors: Sequence[Vector]) -> list[int]:
 
 
 def script(unit: Unit) -> str:
-    """The commands that yosys is given; a flat copy is checked, across the borders of modules."""
+    """The commands for yosys, which checks a flattened copy of the unit and writes C++ of it."""
     numbers = " ".join(f"-chparam {name} {value}" for name, value in unit.parameters.items())
     return "; ".join(
         (
@@ -89,7 +89,11 @@ int main() {{
 
 
 def _bytes(unit: Unit, vector: Vector) -> bytes:
-    """All ports in chunks, the first field of a port lowest."""
+    """A vector as the program reads it: each port in chunks, its first field lowest.
+
+    Raises:
+        ValueError: a port has another number of codes, or a code has more bits.
+    """
     data = b""
     for port in unit.inputs:
         codes = vector[port.name]

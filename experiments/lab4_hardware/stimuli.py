@@ -1,4 +1,4 @@
-"""Vectors that a unit is simulated on: corners, any codes, and rows that the formats rounded."""
+"""Vectors that a unit is simulated on: corner codes, random codes, and rows of a model."""
 
 import itertools
 import random
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from experiments.lab4_hardware import dyadic
-from experiments.lab4_hardware.codes import SCALE_NAN, coded
+from experiments.lab4_hardware.codes import SCALE_NAN, encode_row
 from experiments.lab4_hardware.dyadic import Number
 from experiments.lab4_hardware.operands import RESULT_BITS, SCALE_BIAS, Float, Operand, Unit
 from experiments.lab4_hardware.simulation import Vector
@@ -25,21 +25,24 @@ ACCUMULATORS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Vectors of which each goes on with the accumulator that the one before left; the first's is
-    zero, or its own. `dot`: of the unrounded row. `row_scale` multiplies a finished integer."""
+    """Vectors in a row, each with the accumulator that the one before left.
+
+    The first's accumulator is zero, or its own. `dot`: the dot product of the unrounded row.
+    `row_scale`: what a finished integer is multiplied by.
+    """
 
     vectors: Sequence[Vector]
     dot: float | None = None
     row_scale: Number = (1, 0)
 
 
-def alone(vectors: Iterable[Vector]) -> Iterator[Chain]:
-    """Each a chain of its own."""
+def single_chains(vectors: Iterable[Vector]) -> Iterator[Chain]:
+    """A chain for each vector alone."""
     return (Chain(vectors=[vector]) for vector in vectors)
 
 
-def corners(unit: Unit) -> Iterator[Vector]:
-    """All pairs of awkward codes in all lanes; at scales of one also in one lane among zeros."""
+def corner_vectors(unit: Unit) -> Iterator[Vector]:
+    """All pairs of corner codes in all lanes; at scales of one also in one lane among zeros."""
     acc = itertools.cycle(ACCUMULATORS)
     for scale in (0, SCALE_BIAS, 254, SCALE_NAN) if unit.a.has_block_scale else (SCALE_BIAS,):
         for x in corner_codes(unit.a):
@@ -67,8 +70,8 @@ def corner_codes(operand: Operand) -> list[int]:
     return sorted(codes)
 
 
-def any_codes(unit: Unit, count: int, seed: int) -> Iterator[Vector]:
-    """Any bits, at random."""
+def random_vectors(unit: Unit, count: int, seed: int) -> Iterator[Vector]:
+    """Vectors of random codes, with scales and accumulators mostly near one."""
     rng = random.Random(seed)
     for _ in range(count):
         yield {
@@ -81,7 +84,7 @@ def any_codes(unit: Unit, count: int, seed: int) -> Iterator[Vector]:
 
 
 def _codes(operand: Operand, count: int, rng: random.Random) -> list[int]:
-    """Any bits; of a float, exponents around one of their own, or nearly every sum would be NaN."""
+    """Random codes; the exponents of floats are around one of theirs, or most sums would be NaN."""
     element = operand.element
     codes = [rng.getrandbits(element.bits) for _ in range(count)]
     if not isinstance(element, Float):
@@ -94,18 +97,20 @@ def _codes(operand: Operand, count: int, rng: random.Random) -> list[int]:
 
 
 def _scale(rng: random.Random) -> int:
-    """Mostly near one; sometimes anything."""
+    """The code of a random scale: mostly near one, seldom anything."""
     return rng.randint(0, 255) if rng.random() < 0.02 else rng.randint(97, 157)
 
 
-def of_rows(unit: Unit, rows: "Iterable[tuple[Tensor, Tensor]]") -> Iterator[Chain]:
-    """An output's weights and what the layer is given for a token, each row rounded by its format
-    as a whole; a unit takes so many lanes of both at a time.
+def row_chains(unit: Unit, rows: "Iterable[tuple[Tensor, Tensor]]") -> Iterator[Chain]:
+    """The dot product of each pair of rows as a chain: its vectors in order, to be summed.
 
-    Shapes: the layer's inputs, FP32, a multiple of the lanes.
+    A pair is an output's row of weights and a token's row of inputs. Each is rounded as a whole, to
+    the unit's format for weights or for inputs, then cut into vectors of `unit.lanes` values.
+
+    Shapes: both rows (in_features,), FP32; in_features is a multiple of the lanes.
     """
     for a, b in rows:
-        left, right = coded(unit.a, unit.block, a), coded(unit.b, unit.block, b)
+        left, right = encode_row(unit.a, unit.block, a), encode_row(unit.b, unit.block, b)
         vectors: list[Vector] = []
         for start in range(0, len(a), unit.lanes):
             stop, first = start + unit.lanes, start // unit.block

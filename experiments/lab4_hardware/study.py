@@ -1,8 +1,8 @@
-"""What a case runs: a unit's gates, or its simulation and what that says of the unit.
+"""Question 4.4's cases: a unit's gates, or its simulation and the verdict on it.
 
-Two oracles. The *definition* (`reference`) is compared bit for bit. Accumulator and *exact dot
-product* of the codes' values, which are those of `madl.formats`, hold the result to the
-definition's bound. Rows of a model then show how far a unit's results lie from unrounded ones.
+There are two references. Results equal the *definition* (`reference`) bit for bit. And they are
+within its bound of accumulator and *exact dot product* of the codes' values, which are those of
+`madl.formats`. Rows of a model then show how far a unit's results lie from unrounded ones.
 """
 
 import math
@@ -16,9 +16,15 @@ from torch import Tensor, nn
 
 from experiments.lab4_hardware import dyadic, simulation, synthesis, tools, units
 from experiments.lab4_hardware.operands import Unit
-from experiments.lab4_hardware.reference import Expected, expected, signed
+from experiments.lab4_hardware.reference import ExpectedResult, expected_result, signed
 from experiments.lab4_hardware.simulation import Vector
-from experiments.lab4_hardware.stimuli import Chain, alone, any_codes, corners, of_rows
+from experiments.lab4_hardware.stimuli import (
+    Chain,
+    corner_vectors,
+    random_vectors,
+    row_chains,
+    single_chains,
+)
 from madl.errors import MadlError
 from madl.logbook.experiment import Context
 from madl.logbook.records import Params, Values
@@ -30,20 +36,18 @@ Pair = tuple[Tensor, Tensor]  # an output's weights, what the layer is given for
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """A case: the gates of a unit, or its simulation."""
-    unit = units.named(str(params["unit"]))
+    """Count the gates of a unit, or simulate it."""
+    unit = units.unit_named(str(params["unit"]))
     if params["kind"] == "gates":
         ctx.artifact(f"started-{tools.yosys_version().replace(' ', '-')}", tools.first_start)
         return synthesis.synthesize(unit)
-    num_random = params["num_random"]
-    assert isinstance(num_random, int)
-    found = verify(unit, num_random=num_random, rows=rows_of_model(params, ctx))
-    if found["mismatches"] or found["beyond_bound"]:
+    values = verify(unit, num_random=params["num_random"], rows=rows_of_model(params, ctx))
+    if values["mismatches"] or values["beyond_bound"]:
         raise MadlError(
-            f"the Verilog of {params['unit']} gives {found['mismatches']} results with wrong bits "
-            f"and {found['beyond_bound']} beyond its bound: {found['first_mismatch']}"
+            f"the Verilog of {params['unit']} gives {values['mismatches']} results with wrong bits "
+            f"and {values['beyond_bound']} beyond its bound: {values['first_mismatch']}"
         )
-    return {**found, "tool": f"{tools.yosys_version()}, CXXRTL"}
+    return {**values, "tool": f"{tools.yosys_version()}, CXXRTL"}
 
 
 # ---- the verdict on a unit ----------------------------------------------------------------------
@@ -53,17 +57,18 @@ def verify(unit: Unit, *, num_random: int, rows: Sequence[Pair]) -> dict[str, An
     """Simulate a unit and count the results that are not what they must be.
 
     `mismatches`: not the definition's code. `beyond_bound`: further from accumulator and exact dot
-    product than the bound. `error_db`: of the finished rows, against their exact dot products.
+    product than the bound. `error_db`: signal to error of the rows, held against unrounded ones.
     """
-    chains = [*alone(corners(unit)), *alone(any_codes(unit, num_random, 0)), *of_rows(unit, rows)]
+    single = [*corner_vectors(unit), *random_vectors(unit, num_random, 0)]
+    chains = [*single_chains(single), *row_chains(unit, rows)]
     vectors: list[Vector] = []
-    wants: list[Expected] = []
+    wants: list[ExpectedResult] = []
     finished: list[int] = []  # of each chain, its last vector
     for chain in chains:
         acc = [0]
         for vector in chain.vectors:
             vectors.append({"acc": acc, **vector})
-            wants.append(expected(unit, vectors[-1]))
+            wants.append(expected_result(unit, vectors[-1]))
             acc = [wants[-1].code]
         finished.append(len(vectors) - 1)
     results = simulation.simulate(unit, vectors)
@@ -79,8 +84,8 @@ def verify(unit: Unit, *, num_random: int, rows: Sequence[Pair]) -> dict[str, An
     }
 
 
-def beyond(unit: Unit, got: int, want: Expected) -> bool:
-    """Whether a result lies further off than the bound."""
+def beyond(unit: Unit, got: int, want: ExpectedResult) -> bool:
+    """Whether a result is further from the exact one than the bound."""
     if want.exact is None:
         return False
     value = value_of(unit, got)
@@ -110,7 +115,7 @@ def error_db(unit: Unit, results: Sequence[int], chains: Sequence[Chain]) -> flo
 
 
 def value_of(unit: Unit, code: int) -> Fraction | None:
-    """What a result means, None for NaN."""
+    """The value of a result's code, None for NaN."""
     if unit.is_integer:
         return Fraction(signed(code))
     number = dyadic.from_fp32(code)
@@ -121,23 +126,24 @@ def value_of(unit: Unit, code: int) -> Fraction | None:
 
 
 def rows_of_model(params: Params, ctx: Context) -> list[Pair]:
-    """`params["rows"]` rows of the fine-tuned model, made once."""
-    count = params["rows"]
-    assert isinstance(count, int)
-    made = baseline.checkpoint(params, ctx)
+    """As many pairs of an output's weights and a token's inputs as `params["rows"]`, made once."""
+    count, checkpoint = params["rows"], baseline.checkpoint(params, ctx)
 
     def build(folder: Path) -> None:
         validation = baseline.load_splits(params).validation
-        pairs = sampled(baseline.fine_tuned(params, ctx), validation, count)
+        pairs = sample_pairs(baseline.fine_tuned(params, ctx), validation, count)
         folder.mkdir()
         torch.save(pairs, folder / "rows.pt")
 
-    folder = ctx.artifact(f"dot-rows-{made.name}-{count}", build)
+    folder = ctx.artifact(f"dot-rows-{checkpoint.name}-{count}", build)
     return torch.load(folder / "rows.pt", weights_only=True)
 
 
-def sampled(model: nn.Module, data: Encoded, count: int) -> list[Pair]:
-    """From all calls of Linear layers in turn: any output, and any token that is no padding."""
+def sample_pairs(model: nn.Module, data: Encoded, count: int) -> list[Pair]:
+    """Pairs of an output's weights and a token's inputs, both at random, from layers in turn.
+
+    The layers are the model's Linear ones; no token is padding.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def any_below(size: int) -> int:

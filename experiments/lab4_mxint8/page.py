@@ -13,14 +13,16 @@ from typing import Any
 
 from experiments.lab4_hardware import records as units
 from experiments.lab4_hardware.records import INT8, MIXED, QUANTIZING, SIGNS_APART
-from madl.logbook import stats
-from madl.logbook.arms import Arm, TimedArm, arm, timed
+from experiments.lab4_mxint8 import design
+from experiments.lab4_mxint8.design import BF16, COLD, DYNAMIC, FP32, MXINT8, WARM
+from madl.logbook import benchmarks
+from madl.logbook.arms import Arm, TimedArm, arm, timed_arm
 from madl.logbook.charts import Chart, doubling, level, line
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import CONFIRMING_SEEDS, Context, Experiment, Plan
-from madl.logbook.numbers import Counted, contended, counted
-from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, Values
-from madl.logbook.stats import Estimate
+from madl.logbook.experiment import CONFIRMING_SEEDS, Experiment, Plan
+from madl.logbook.numbers import ExactValue, NumberFn, computed, contended_processes, exact
+from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, none_if_pending
+from madl.logbook.values import Estimate, pluralize
 from madl.training import baseline
 
 page = Experiment(
@@ -29,110 +31,86 @@ page = Experiment(
     timed=lambda params: params["what"] != "accuracy",
 )
 
-FP32, BF16, DYNAMIC, MXINT8 = "FP32", "BF16", "INT8, torch dynamic", "MXINT8"
-PREPACKED, ONEDNN = ", prepacked", ", oneDNN"  # the same arithmetic, computed in another way
-VARIANTS = (
-    *(FP32, FP32 + PREPACKED, BF16, BF16 + PREPACKED),
-    *(DYNAMIC, DYNAMIC + ONEDNN, MXINT8),
-)
 RIVALS = {FP32: "FP32", BF16: "BF16", DYNAMIC: "torch's INT8"}  # each in the faster of its ways
-CONVERTED = (DYNAMIC, MXINT8)  # of a whole classifier that is judged, beside FP32
-COLD, WARM = "cold", "warm"
 STATES = {COLD: "weights from memory (cold)", WARM: "weights in the caches (warm)"}
-ROWS = "1 4 16 64 256"
-MOST = 256
-BATCHES = "1 32"  # sentences at a time
-LAYERS = {"coursework": (1024, 4096), "default": (384, 1536)}  # the largest layer of either model
-PROCESSES = tuple(range(1, 10))
-AGAIN = PROCESSES[:2]  # in quick
-ROTATED_MB = 1000  # that cold calls read before one reads the same again: twice a large last cache
-MARGIN = 0.01  # of accuracy: what a choice among arithmetics may cost
-DRAWN = (units.BF16, MIXED, QUANTIZING, units.MXINT8, SIGNS_APART, INT8)  # units of 4.4
+MOST_ROWS = 256
+QUICK_PROCESSES = design.PROCESSES[:2]
+UNITS = (units.BF16, MIXED, QUANTIZING, units.MXINT8, SIGNS_APART, INT8)  # of 4.4, as drawn
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    choose = plan.profile.choose
-    for seed, variant in product(plan.seeds, CONVERTED):
+    choose, first = plan.profile.choose, baseline.drawn_params(plan, plan.seeds[0])
+    for seed, variant in product(plan.seeds, design.CONVERTED):
         yield {"what": "accuracy", "variant": variant, **baseline.drawn_params(plan, seed)}
-    model: Params = {"batches": BATCHES, "length": 27, **baseline.drawn_params(plan, plan.seeds[0])}
-    for process in choose(smoke=PROCESSES[:1], quick=PROCESSES):
-        how = {"budget_s": choose(smoke=0.0, quick=0.05), "process": process}
-        for layer, (num_in, num_out) in LAYERS.items():
-            size = {"in": num_in, "out": num_out, "rows": choose(smoke="1 8", quick=ROWS)}
-            rotated = {"rotated_mb": choose(smoke=20, quick=ROTATED_MB)}
-            yield {"what": "linear", "layer": layer, **size, **rotated, **how}
-        yield {"what": "evaluation", **model, **how}
+    model: Params = {"batches": design.SENTENCES, "length": design.TOKENS, **first}
+    rotated_mb = choose(smoke=20, quick=design.ROTATED_MB)
+    rows = choose(smoke="1 8", quick=design.ROWS)
+    for process in choose(smoke=design.PROCESSES[:1], quick=design.PROCESSES):
+        timing = {"budget_s": choose(smoke=0.0, quick=design.BUDGET_S), "process": process}
+        for layer, (num_in, num_out) in design.LAYERS.items():
+            size = {"in": num_in, "out": num_out, "rows": rows, "rotated_mb": rotated_mb}
+            yield {"what": "linear", "layer": layer, **size, **timing}
+        yield {"what": "evaluation", **model, **timing}
 
 
 @page.quick
 def quick(params: Params) -> bool:
     if params["what"] == "accuracy":
         return params["seed"] == CONFIRMING_SEEDS[0] and params["variant"] == MXINT8
-    return params["process"] in AGAIN and params.get("layer") == "coursework"
-
-
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    from experiments.lab4_mxint8 import study
-
-    if params["what"] == "accuracy":
-        model = study.prepared(baseline.fine_tuned(params, ctx), str(params["variant"]))
-        return baseline.judge_on_test(model, params, "cpu")
-    if params["what"] == "linear":
-        return study.study(params)
-    return study.study({**params, "checkpoint": str(baseline.checkpoint(params, ctx))})
-
-
-# ---- reading the records ------------------------------------------------------------------------
+    return params["process"] in QUICK_PROCESSES and params.get("layer") == "coursework"
 
 
 def classifier(r: Records, variant: str) -> Arm:
-    """The starting point's models with every Linear in that arithmetic."""
+    """The starting point's models with every Linear in an arithmetic."""
     if variant == FP32:
         return baseline.fp32(r)
     return arm(r, variant, what="accuracy", variant=variant)
 
 
-def times(r: Records, at: str, **where: Scalar) -> dict[str, TimedArm]:
-    """Every arithmetic that was timed so in each process: on so many rows or sentences.
+def times(r: Records, batch: str, **where: Scalar) -> dict[str, TimedArm]:
+    """Variant → its times on a batch of rows or sentences, if each process timed it.
 
     Raises:
         Pending: a process is missing, or MXINT8 was not timed.
     """
-    found = r.all(**where)
-    names = {v: f"{v} {at}" for v in VARIANTS}
-    kept = {
-        v: timed(found, name, v)
-        for v, name in names.items()
-        if all(name in record.values["measurements"] for record in found)
+    arms = {
+        variant: none_if_pending(timed_arm, r, f"{variant} {batch}", variant, **where)
+        for variant in design.VARIANTS
     }
-    if MXINT8 not in kept:
-        raise Pending(f"{at} at a time, {where}")
-    return kept
+    if arms[MXINT8] is None:
+        raise Pending(f"{batch} at a time, {where}")
+    return {variant: arm for variant, arm in arms.items() if arm}
 
 
-def strongest(t: Mapping[str, TimedArm], variant: str) -> TimedArm:
-    """The faster of an arithmetic's ways: as torch has it, prepacked, or by another engine.
+def strongest(arms: Mapping[str, TimedArm], variant: str) -> TimedArm:
+    """The fastest way of an arithmetic: as torch has it, prepacked, or by another engine.
 
     Raises:
         Pending: none of them is right on that machine.
     """
-    found = [t[name] for name in (variant, variant + PREPACKED, variant + ONEDNN) if name in t]
-    if not found:
+    ways = [
+        arms[variant + way]
+        for way in ("", design.PREPACKED, design.ONEDNN)
+        if variant + way in arms
+    ]
+    if not ways:
         raise Pending(f"a right result in {variant}")
-    return min(found, key=lambda one: one.median_s)
+    return min(ways, key=lambda arm: arm.median_s)
 
 
-def speed_over(t: Mapping[str, TimedArm], rival: str) -> Estimate | None:
-    """Of MXINT8; None where the rival is never right."""
+def speed_over(arms: Mapping[str, TimedArm], rival: str) -> Estimate | None:
+    """The speed of MXINT8 over that of a rival; None where the rival is never right."""
     try:
-        return strongest(t, rival) / t[MXINT8]
+        return strongest(arms, rival) / arms[MXINT8]
     except Pending:
         return None
 
 
-def layer_times(r: Records, rows: int, state: str, layer: str = "coursework") -> Any:
+def layer_times(
+    r: Records, rows: int, state: str, layer: str = "coursework"
+) -> dict[str, TimedArm]:
+    """Variant → its times on a layer, at a number of rows, cold or warm."""
     return times(r, f"{rows} {state}", what="linear", layer=layer)
 
 
@@ -140,24 +118,21 @@ def in_layer(
     r: Records, rival: str, rows: int, state: str = WARM, layer: str = "coursework"
 ) -> Contrast:
     """The speed of MXINT8 over that of a rival, in one layer."""
-    t = layer_times(r, rows, state, layer)
-    return compare(t[MXINT8], strongest(t, rival))
+    arms = layer_times(r, rows, state, layer)
+    return compare(arms[MXINT8], strongest(arms, rival))
 
 
 def in_model(r: Records, rival: str, sentences: int = 32) -> Contrast:
-    """The same in the whole classifier."""
-    t = times(r, f"{sentences}", what="evaluation")
-    return compare(t[MXINT8], strongest(t, rival))
-
-
-# ---- claims -------------------------------------------------------------------------------------
+    """The speed of MXINT8 over that of a rival, in the whole classifier."""
+    arms = times(r, f"{sentences}", what="evaluation")
+    return compare(arms[MXINT8], strongest(arms, rival))
 
 
 @page.claim(primary=True)
 def accuracy_stays(r: Records) -> Contrast:
     """With every Linear in MXINT8 on both sides, classifiers lose at most one point of accuracy to
     FP32."""
-    return compare(classifier(r, MXINT8), classifier(r, FP32)).no_worse(MARGIN)
+    return compare(classifier(r, MXINT8), classifier(r, FP32)).no_worse(design.MARGIN)
 
 
 @page.claim(primary=True)
@@ -180,27 +155,24 @@ def more_accurate_than_int8(r: Records) -> Contrast:
     return compare(classifier(r, MXINT8), classifier(r, DYNAMIC))
 
 
-# ---- numbers ------------------------------------------------------------------------------------
+def layer_records(r: Records) -> Sequence[Record]:
+    return r.all(what="linear", layer="coursework")
 
 
-def processes(r: Records) -> Counted:
-    found = r.all(what="linear", layer="coursework")
-    return counted(len(found), of=found)
+def cold_speed(end: Callable[[Sequence[float]], float]) -> NumberFn:
+    """A function that reads MXINT8's speed over BF16 (cold, one row), least or most by process."""
+
+    def read(r: Records) -> ExactValue:
+        speed = math.exp(end(faster_from_memory(r).comparison.by_unit))
+        return exact(round(speed, 1), layer_records(r), "×")
+
+    return read
 
 
-def cold(r: Records, end: Callable[[Sequence[float]], float]) -> Counted:
-    """The speed over BF16 of one row, weights from memory, in the process at one end."""
-    speed = math.exp(end(faster_from_memory(r).comparison.by_unit))
-    return counted(round(speed, 1), "×", of=r.all(what="linear", layer="coursework"))
-
-
-def of_layers(r: Records, what: Callable[[Record], float | None]) -> Counted:
-    """Megabytes, the same in all processes."""
-    found = r.all(what="linear")
-    size = what(found[0])
-    if size is None:
+def last_cache_mb(records: Sequence[Record]) -> int:
+    if (size := records[0].values["last_cache_mb"]) is None:
         raise Pending("the size of the last cache")
-    return counted(round(size), "MB", of=found)
+    return round(size)
 
 
 page.numbers(
@@ -213,37 +185,34 @@ page.numbers(
     mixed_exponents=partial(units.part, unit=MIXED, name="lane exponents"),
     fp32=partial(classifier, variant=FP32),
     mxint8=partial(classifier, variant=MXINT8),
-    at_most_rows=partial(in_layer, rival=BF16, rows=MOST),
-    int8_at_most_rows=partial(in_layer, rival=DYNAMIC, rows=MOST),
+    at_most_rows=partial(in_layer, rival=BF16, rows=MOST_ROWS),
+    int8_at_most_rows=partial(in_layer, rival=DYNAMIC, rows=MOST_ROWS),
     in_the_model=partial(in_model, rival=BF16),
     at_sixteen=partial(in_layer, rival=BF16, rows=16, layer="default"),
     int8_one_row=partial(in_layer, rival=DYNAMIC, rows=1),
-    least_cold=partial(cold, end=min),
-    most_cold=partial(cold, end=max),
+    least_cold=cold_speed(min),
+    most_cold=cold_speed(max),
     over_int8=more_accurate_than_int8,
-    contended=contended,
-    processes=processes,
-    rotated=partial(of_layers, what=lambda x: x.case.params["rotated_mb"]),
-    last_cache=partial(of_layers, what=lambda x: x.values["last_cache_mb"]),
+    contended=contended_processes,
+    processes=computed(layer_records, len),
+    rotated=computed(layer_records, lambda records: records[0].case.params["rotated_mb"], "MB"),
+    last_cache=computed(layer_records, last_cache_mb, "MB"),
 )
-
-
-# ---- charts and tables --------------------------------------------------------------------------
 
 
 @page.chart
 def parts(r: Records) -> Chart:
-    return units.part_chart(r, DRAWN)
+    return units.part_chart(r, UNITS)
 
 
 @page.chart
 def speedup(r: Records) -> Chart:
-    """In the large layer, cold and warm."""
+    """The speed of MXINT8 over its rivals in the coursework's layer, by rows, cold and warm."""
     rows: list[Row] = []
-    for state, n in product((COLD, WARM), map(int, rows_asked(r))):
-        t = layer_times(r, n, state)
-        speeds = {name: speed_over(t, rival) for rival, name in RIVALS.items()}
-        rows.append({"weights": STATES[state], "rows": n, **speeds})
+    for state, num_rows in product((COLD, WARM), map(int, timed_rows(r))):
+        arms = layer_times(r, num_rows, state)
+        speeds = {name: speed_over(arms, rival) for rival, name in RIVALS.items()}
+        rows.append({"weights": STATES[state], "rows": num_rows, **speeds})
     return Chart(
         rows,
         x=doubling("rows", label="rows of inputs"),
@@ -253,52 +222,91 @@ def speedup(r: Records) -> Chart:
     )
 
 
-def rows_asked(r: Records) -> list[str]:
-    (rows,) = r.all(what="linear").each("rows")
+def timed_rows(r: Records) -> list[str]:
+    (rows,) = r.all(what="linear").param_values("rows")
     return rows.split()
 
 
 @page.table
 def gates(r: Records) -> Sequence[Row]:
-    return units.unit_rows(r, DRAWN)
+    return units.unit_rows(r, UNITS)
 
 
 @page.table
 def ways(r: Records) -> Sequence[Row]:
     """Each arithmetic in each of its ways, in the large layer and in the whole classifier."""
-    ends = rows_asked(r)[:: len(rows_asked(r)) - 1]
+    rows = timed_rows(r)
+    few, many = (pluralize(int(end), "row") for end in (rows[0], rows[-1]))
     layer: dict[str, Scalar] = {"what": "linear", "layer": "coursework"}
-    at = {f"{stats.counted(int(ends[0]), 'row')}, {s}": (f"{ends[0]} {s}", layer) for s in STATES}
-    at[f"{stats.counted(int(ends[1]), 'row')}, {WARM}"] = (f"{ends[1]} {WARM}", layer)
-    for n in BATCHES.split():
-        at[stats.counted(int(n), "sentence")] = (n, {"what": "evaluation"})
+    columns = {f"{few}, {state}": (f"{rows[0]} {state}", layer) for state in STATES}
+    columns[f"{many}, {WARM}"] = (f"{rows[-1]} {WARM}", layer)
+    for batch in design.SENTENCES.split():
+        columns[pluralize(int(batch), "sentence")] = (batch, {"what": "evaluation"})
     return [
-        {"": v, **{head: time_or_why(r, v, name, **where) for head, (name, where) in at.items()}}
-        for v in VARIANTS
+        {"": variant}
+        | {
+            column: time_or_reason(r, variant, batch, **where)
+            for column, (batch, where) in columns.items()
+        }
+        for variant in design.VARIANTS
     ]
 
 
-def time_or_why(r: Records, variant: str, at: str, **where: Scalar) -> TimedArm | str | None:
-    """A call's time; in its place, why a peer was left out."""
-    size = at.split()[0]
-    failed = [record.values.get("failed_peers", {}) for record in r.all(**where)]
-    why = next((one[name] for one in failed if (name := f"{variant} {size}") in one), None)
-    return times(r, at, **where).get(variant, why)
+def time_or_reason(r: Records, variant: str, batch: str, **where: Scalar) -> TimedArm | str | None:
+    """A variant's times on a batch, or why it was left out."""
+    name = f"{variant} {batch.split()[0]}"
+    failures = [record.values.get("failed_peers", {}) for record in r.all(**where)]
+    reason = next((failed[name] for failed in failures if name in failed), None)
+    return times(r, batch, **where).get(variant, reason)
 
 
 @page.table
 def layers(r: Records) -> Sequence[Row]:
-    """How many times as fast MXINT8 is, in both layers."""
+    """The speed of MXINT8 over BF16 and INT8 in both layers, by rows, cold and warm."""
     return [
         {
             "layer": f"{num_in} → {num_out}",
-            "rows": int(n),
+            "rows": int(rows),
             **{
-                f"{RIVALS[rival]}, {s}": speed_over(layer_times(r, int(n), s, layer), rival)
+                f"{RIVALS[rival]}, {s}": speed_over(layer_times(r, int(rows), s, layer), rival)
                 for rival, s in product((BF16, DYNAMIC), STATES)
             },
         }
-        for layer, (num_in, num_out) in LAYERS.items()
-        for n in rows_asked(r)
-        if n != "4"  # eight rows in all
+        for layer, (num_in, num_out) in design.LAYERS.items()
+        for rows in timed_rows(r)
+        if rows != "4"  # eight rows in all
     ]
+
+
+ON_GPU = "mxint8_cuda"  # a benchmark
+OVER = {"bfloat16": "over cuBLAS BF16", "float32": "over cuBLAS FP32"}  # by the input's type
+OVER_COPY = "over a copy"
+
+
+@page.table
+def on_gpu(r: Records) -> Sequence[Row]:
+    """Speeds of the last published run of `benchmarks/mxint8_cuda.py`, below where it ran."""
+    try:
+        published = benchmarks.read(ON_GPU)
+    except Pending:
+        command = f"`python cli.py bench {ON_GPU} --publish`"
+        return [{"CUDA GPU": f"not run here; {command} runs it on one"}]
+    run, works = published["run"], {row["work"]: row for row in published["rows"]}
+    versions = (f"{name} {version}" for name, version in run["versions"].items())
+    title = ", ".join([run["machine"], *versions, run["date"]])
+    rows: dict[str, dict[str, Any]] = {}
+    for name, arms in benchmarks.arms(ON_GPU).items():
+        work, base = works[name], next(iter(arms.values()))
+        ours = next((a for variant, a in arms.items() if variant.startswith("ours")), None)
+        if ours is None:
+            continue
+        if work["kernel"] == "dequantize":
+            size = f"{work['elements'] >> 20} Mi, groups of {work['group']}"
+            cell, column = f"dequantize {size}", OVER_COPY
+        elif work["kernel"] == "linear":
+            shape = f"{work['in']:,} → {work['out']:,}, {pluralize(work['rows'], 'row')}"
+            cell, column = f"Linear {shape}", OVER[work["dtype"]]
+        else:
+            continue
+        rows.setdefault(cell, dict.fromkeys((OVER_COPY, *OVER.values()), "–"))[column] = base / ours
+    return [{title: cell, **columns} for cell, columns in rows.items()]

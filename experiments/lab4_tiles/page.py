@@ -8,26 +8,16 @@ way round are mapped beside it, and the vectorised kernel here.
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from experiments.lab4_tiles import study
-from experiments.lab4_tiles.study import (
-    DRAWN,
-    FEWER,
-    LAB,
-    SECTOR_BYTES,
-    TALLEST,
-    TILE,
-    TRANSPOSED,
-    WARP,
-)
+from experiments.lab4_tiles import design, layout
+from experiments.lab4_tiles.design import FEWER, LAB, MAPPINGS, TILE, TRANSPOSED, USUAL_GROUP
+from experiments.lab4_tiles.layout import WARP
 from madl.errors import MadlError
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.drawing import Panel, field, says
-from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import counted, value
-from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.experiment import Experiment, Plan
+from madl.logbook.numbers import computed, value
+from madl.logbook.records import Params, Record, Records, Row
 
-GROUPS = (8, 16, 32, 64, 128, 256, 512)
-USUAL_GROUP = 32  # OCP's
 LABELS = {
     LAB: "down a group (coursework)",
     TRANSPOSED: "across the groups",
@@ -39,12 +29,13 @@ page = Experiment(title="Tiles and threads of the CUDA kernel", version=4)
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    for group in plan.profile.choose(smoke=(USUAL_GROUP,), quick=GROUPS):
-        yield {"group": group, "elements": 1 << 16}
+    for group in plan.profile.choose(smoke=(USUAL_GROUP,), quick=design.GROUPS):
+        yield {"group": group, "elements": design.ELEMENTS}
 
 
 @cache
 def _missing() -> str | None:
+    """Why CuTe cannot be asked here; None where it can."""
     from kernels import compilers
     from madl import assets
 
@@ -62,33 +53,25 @@ def unavailable(params: Params) -> str | None:
     return _missing()
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    return True
+page.quick(lambda params: True)
 
 
-@page.run
-def run(params: Params, ctx: Context) -> Values:
-    group = int(params["group"] or 0)
-    return study.study(group, int(params["elements"] or 0) // group)
-
-
-def _across(r: Records) -> list[int]:
+def _sectors_across(records: Sequence[Record]) -> list[int]:
     """Sectors that a load touches with the threads laid across the groups, by group size."""
-    return [record.values[TRANSPOSED]["fetched"] // SECTOR_BYTES for record in r]
+    return [record.values[TRANSPOSED]["fetched"] // layout.SECTOR_BYTES for record in records]
 
 
 page.numbers(
     values=value(LAB, "threads", group=USUAL_GROUP),
     vector_bytes=value(TILE, "bytes", group=USUAL_GROUP),
     usual_group=value(LAB, "group", group=USUAL_GROUP),
-    wanted=lambda r: counted(WARP, of=[r.one(group=USUAL_GROUP)]),
+    wanted=computed(lambda r: r.single(group=USUAL_GROUP), lambda _: WARP),
     touched=value(TRANSPOSED, "fetched", group=USUAL_GROUP),
-    fewest_sectors=lambda r: counted(min(_across(r)), of=r),
-    most_sectors=lambda r: counted(max(_across(r)), of=r),
+    fewest_sectors=computed(Records.where, lambda records: min(_sectors_across(records))),
+    most_sectors=computed(Records.where, lambda records: max(_sectors_across(records))),
     fewer_threads=value(FEWER, "threads", group=USUAL_GROUP),
     fewer_filled=value(FEWER, "filled", group=USUAL_GROUP),
-    tallest=lambda r: counted(TALLEST, of=r),
+    tallest=computed(Records.where, lambda _: design.TALLEST),
 )
 
 
@@ -99,18 +82,18 @@ ACROSS = 8  # blocks across the groups that are drawn
 
 
 def _panels(rows: Sequence[Row]) -> list[Panel]:
-    """The coursework's mapping at the usual group size, its first thread; the script shows any."""
+    """The only panel: the coursework's mapping at the usual group size; the script shows any."""
     row, tile_m, tile_k = rows[0], rows[0]["tile m"], rows[0]["tile k"]
-    down, across = study.held(row)
-    starts = [study.place(row, first) for first in range(0, row["threads"], WARP)]
+    down, across = layout.warp_extent(row)
+    starts = [layout.place(row, first) for first in range(0, row["threads"], WARP)]
     y, x, wide = HEIGHT / tile_m, WIDTH / tile_k, WIDTH / ACROSS
     blocks = [
         _box(f"block={i}", "" if i else "added", i * wide, 0, wide, HEIGHT, label=f"0, {i}")
         for i in range(ACROSS)
     ]
     warps = [
-        _box(f"thread={WARP * i}", "" if i else "added", at.k * x, at.m * y, across * x, down * y)
-        for i, at in enumerate(starts)
+        _box(f"thread={WARP * i}", "" if i else "added", p.k * x, p.m * y, across * x, down * y)
+        for i, p in enumerate(starts)
     ]
     warps.append(_box("thread=0", "mark", 0, 0, x, row["bytes"] * y))
     size = f"{tile_m}\u00a0×\u00a0{tile_k}"
@@ -119,7 +102,7 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
     left = _svg(titles[0], "blocks", blocks, notes[0])
     right = _svg(titles[1], "warps", warps, notes[1])
     drawn = f'<div class="beside">{left}{right}</div>'
-    return [Panel(title="", svg=f"{drawn}\n{says(_said(rows))}", folded=False)]
+    return [Panel(title="", svg=f"{drawn}\n{says(_sentence(rows))}", folded=False)]
 
 
 def _svg(title: str, part: str, boxes: Sequence[str], note: str) -> str:
@@ -143,7 +126,7 @@ def _box(
     )
 
 
-def _said(rows: Sequence[Row]) -> str:
+def _sentence(rows: Sequence[Row]) -> str:
     row = rows[0]
     return (
         "T0 of block (0, 0) copies value 0 of group 0: byte 0 of global memory to slot 0 of shared "
@@ -152,24 +135,22 @@ def _said(rows: Sequence[Row]) -> str:
     )
 
 
-@page.drawing(panels=_panels, alt=_said, script="tiles")
+@page.drawing(panels=_panels, alt=_sentence, script="tiles")
 def tile(r: Records) -> Sequence[Row]:
-    """A row for each order of threads and group size; the first is what the toy begins with."""
+    """A row for each order of threads and group size; the one drawn at first comes first."""
     rows: list[Row] = [
-        {"threads run": LABELS[name], **r.one(group=group).values[name]}
-        for name in DRAWN
-        for group in sorted(r.each("group"))
+        {"threads run": LABELS[name], **r.single(group=group).values[name]}
+        for name in MAPPINGS
+        for group in sorted(r.param_values("group"))
     ]
     start = LABELS[LAB], USUAL_GROUP
     return sorted(rows, key=lambda row: (row["threads run"], row["group"]) != start)
 
 
-# ---- chart and table ----------------------------------------------------------------------------
-
-
 @page.chart
 def moved(r: Records) -> Chart:
-    usual = r.one(group=USUAL_GROUP).values
+    """Bytes that one load of a warp wants, and those of the sectors it touches, by mapping."""
+    usual = r.single(group=USUAL_GROUP).values
     return Chart(
         [
             {
@@ -177,7 +158,7 @@ def moved(r: Records) -> Chart:
                 "wanted": WARP * usual[name]["bytes"],
                 "touched": usual[name]["fetched"],
             }
-            for name in DRAWN
+            for name in MAPPINGS
         ],
         x=linear(label="bytes of one load of a warp"),
         y=category("threads run"),
@@ -187,10 +168,11 @@ def moved(r: Records) -> Chart:
 
 @page.table
 def groups(r: Records) -> Sequence[Row]:
+    """The coursework's tile, threads and warp, by group size."""
     rows: list[Row] = []
-    for group in sorted(r.each("group")):
-        lab = r.one(group=group).values[LAB]
-        down, across = study.held(lab)
+    for group in sorted(r.param_values("group")):
+        lab = r.single(group=group).values[LAB]
+        down, across = layout.warp_extent(lab)
         rows.append(
             {
                 "group size": group,

@@ -1,4 +1,4 @@
-"""Which thread of a block touches what, asked of CuTe on the host, and what memory sees of it.
+"""The bytes that each thread of a block touches, by CuTe on the host, and what that costs memory.
 
 A mapping is what `kernels/tile_map.cpp` prints of one block: for each value (thread, place in the
 thread, m, k, whether in bounds, byte of global memory, byte of shared memory).
@@ -9,40 +9,42 @@ Memory" (32 banks of 4 bytes; accesses of 8 and 16 bytes go by halves and quarte
 """
 
 import json
-import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from experiments.lab4_tiles.design import FEWER, LAB, MAPPINGS, SLOTS, TALLEST, TILE
+from experiments.lab4_tiles.layout import SECTOR_BYTES, WARP, place
 from madl.errors import MadlError
+from madl.logbook.experiment import Context
+from madl.logbook.records import Params, Values
 
-WARP, SECTOR_BYTES, BANKS, BANK_BYTES = 32, 32, 32, 4
-LAB, TRANSPOSED, TILE, FEWER = "lab", "lab, transposed", "tile", "lab, fewer threads"
-DRAWN = (LAB, TRANSPOSED, TILE)
-TALLEST, SLOTS = 128, 1024  # of the coursework's tile: the longest column, and values in all
+BANKS, BANK_BYTES = 32, 4
 
 Json = Mapping[str, Any]
 Access = Sequence[tuple[int, int]]  # of one warp: where each thread begins, and how many bytes
 
 
-def study(group: int, num_groups: int) -> dict[str, Any]:
-    """Every mapping as its first block has it, held against another block.
+def run(params: Params, ctx: Context) -> Values:
+    """Describe every mapping by its first block, and check it and another block against `layout`.
 
     Raises:
         MadlError: a mapping is not what the page says of it.
     """
-    first = mapped(group, num_groups, (0, 0))
-    for name in DRAWN:
+    group = params["group"]
+    num_groups = params["elements"] // group
+    first = block_mappings(group, num_groups, (0, 0))
+    for name in MAPPINGS:
         far = -(-group // first[name]["tile m"]) - 1, 1  # down a group, and the next groups
         confirm(first[name], (0, 0))
-        confirm(mapped(group, num_groups, far)[name], far)
-    made = {name: described(first[name]) for name in DRAWN}
-    check(made, first[LAB]["filled"])
-    return {**made, FEWER: {of: first[FEWER][of] for of in ("threads", "filled")}}
+        confirm(block_mappings(group, num_groups, far)[name], far)
+    kernels = {name: describe(first[name]) for name in MAPPINGS}
+    check(kernels, first[LAB]["filled"])
+    return {**kernels, FEWER: {fact: first[FEWER][fact] for fact in ("threads", "filled")}}
 
 
-def mapped(group: int, num_groups: int, block: tuple[int, int]) -> dict[str, dict[str, Any]]:
-    """One block of every mapping, by name."""
+def block_mappings(group: int, num_groups: int, block: tuple[int, int]) -> dict[str, Any]:
+    """Name of a mapping → one block of it, as CuTe prints it."""
     from kernels import build
     from madl import assets
 
@@ -61,27 +63,33 @@ def mapped(group: int, num_groups: int, block: tuple[int, int]) -> dict[str, dic
     }
 
 
-def described(kernel: Json) -> dict[str, Any]:
-    """The mapping of a block, and what one load of a warp costs, which is the same for each."""
+FACTS = ("group", "tile m", "tile k", "layout", "threads", "bytes")
+
+
+def describe(kernel: Json) -> dict[str, Any]:
+    """A mapping's facts, and the bytes fetched and turns taken by a warp's load, alike for each."""
     size = kernel["bytes"]
-    loads = by_load(kernel["values"], size)
-    return {
-        **{of: kernel[of] for of in ("group", "tile m", "tile k", "layout", "threads", "bytes")},
-        "fetched": SECTOR_BYTES * alike(sectors([(v[5], size) for v in load]) for load in loads),
-        "passes": alike(passes([(v[6], size) for v in load]) for load in loads),
-    }
+    loads = first_values_by_load(kernel["values"], size)
+    num_sectors = single_value(sectors([(v[5], size) for v in load]) for load in loads)
+    num_passes = single_value(passes([(v[6], size) for v in load]) for load in loads)
+    facts = {fact: kernel[fact] for fact in FACTS}
+    return {**facts, "fetched": SECTOR_BYTES * num_sectors, "passes": num_passes}
 
 
-def alike(values: Iterable[int]) -> int:
-    """Raises: MadlError: they are not all the same."""
-    found = set(values)
-    if len(found) > 1:
-        raise MadlError(f"loads of one mapping differ: {sorted(found)}")
-    return found.pop()
+def single_value(values: Iterable[int]) -> int:
+    """The value that all of these are. Raises: MadlError: they differ."""
+    different = set(values)
+    if len(different) > 1:
+        raise MadlError(f"loads of one mapping differ: {sorted(different)}")
+    return different.pop()
 
 
 def check(kernels: Mapping[str, Json], filled: int) -> None:
-    """Raises: MadlError: the tile is no such tile, leaves slots, wastes bytes, or has conflicts."""
+    """Hold the coursework's tile and the costs of loads against what the page says.
+
+    Raises:
+        MadlError: the tile has another size or empty slots, or loads waste bytes or conflict.
+    """
     lab = kernels[LAB]
     tall = min(lab["group"], TALLEST)
     tile = lab["tile m"], lab["tile k"]
@@ -94,16 +102,31 @@ def check(kernels: Mapping[str, Json], filled: int) -> None:
             raise MadlError(f"{name!r} at groups of {lab['group']} wastes bytes or has conflicts")
 
 
-# ---- what memory sees ---------------------------------------------------------------------------
+def confirm(kernel: Json, block: tuple[int, int]) -> None:
+    """Hold each thread's bytes against those that `place` computes.
+
+    Raises:
+        MadlError: they differ.
+    """
+    for thread, value, _, _, _, byte, slot in kernel["values"]:
+        derived = place(kernel, thread, block)
+        if value == 0 and (derived.byte, derived.slot) != (byte, slot):
+            raise MadlError(
+                f"thread {thread} of block {block} of {kernel['kernel']!r} is at byte {byte} and "
+                f"slot {slot}, the layout {kernel['layout']} makes it {derived}"
+            )
 
 
-def by_load(values: Sequence[Sequence[int]], size: int) -> list[list[Sequence[int]]]:
-    """The first value of every vector, by warp and by the vector's place in its thread."""
-    found: dict[tuple[int, int], list[Sequence[int]]] = {}
+# ---- costs of an access --------------------------------------------------------------------------
+
+
+def first_values_by_load(values: Sequence[Sequence[int]], size: int) -> list[list[Sequence[int]]]:
+    """The first value in bounds of every vector, a list for each load of a warp."""
+    loads: dict[tuple[int, int], list[Sequence[int]]] = {}
     for value in values:
         if value[1] % size == 0 and value[4]:
-            found.setdefault((value[0] // WARP, value[1] // size), []).append(value)
-    return list(found.values())
+            loads.setdefault((value[0] // WARP, value[1] // size), []).append(value)
+    return list(loads.values())
 
 
 def sectors(access: Access) -> int:
@@ -112,7 +135,11 @@ def sectors(access: Access) -> int:
 
 
 def passes(access: Access) -> int:
-    """How often shared memory must be asked: as often as one bank is wanted for different words."""
+    """The number of turns in which shared memory serves a warp's access.
+
+    Parts of the warp go one by one; a part takes as many turns as its busiest bank has words to
+    give.
+    """
     part = WARP * BANK_BYTES // max(access[0][1], BANK_BYTES)  # threads that go together
     total = 0
     for first in range(0, len(access), part):
@@ -121,47 +148,3 @@ def passes(access: Access) -> int:
         wanted = [word % BANKS for word in words]
         total += max(wanted.count(bank) for bank in set(wanted))
     return total
-
-
-# ---- where a thread's part is, from the layout alone --------------------------------------------
-
-
-class Place(NamedTuple):
-    """What one thread of one block holds: its first element and the first byte of either memory."""
-
-    m: int  # in the tile, down a group
-    k: int  # in the tile, across the groups
-    element: int  # in its group
-    group: int
-    byte: int  # of global memory
-    slot: int  # byte of shared memory
-
-
-def place(kernel: Json, thread: int, block: tuple[int, int] = (0, 0)) -> Place:
-    """From the layout of threads as CuTe prints it, `(threads):(strides)`; down comes first.
-
-    For pages, which are made without CuTe; `explain.js` computes the same.
-    """
-    down, across, down_stride, across_stride = map(int, re.findall(r"\d+", kernel["layout"]))
-    m = kernel["bytes"] * (thread // down_stride % down if down_stride else 0)
-    k = thread // across_stride % across if across_stride else 0
-    element, group = block[0] * kernel["tile m"] + m, block[1] * kernel["tile k"] + k
-    byte, slot = element + kernel["group"] * group, m + kernel["tile m"] * k
-    return Place(m=m, k=k, element=element, group=group, byte=byte, slot=slot)
-
-
-def held(kernel: Json) -> tuple[int, int]:
-    """How many values down and across one warp's load takes."""
-    at = [place(kernel, thread) for thread in range(WARP)]
-    return max(one.m for one in at) + kernel["bytes"], max(one.k for one in at) + 1
-
-
-def confirm(kernel: Json, block: tuple[int, int]) -> None:
-    """Raises: MadlError: CuTe has a thread's part elsewhere than `place`."""
-    for thread, value, _, _, _, byte, slot in kernel["values"]:
-        derived = place(kernel, thread, block)
-        if value == 0 and (derived.byte, derived.slot) != (byte, slot):
-            raise MadlError(
-                f"thread {thread} of block {block} of {kernel['kernel']!r} is at byte {byte} and "
-                f"slot {slot}, the layout {kernel['layout']} makes it {derived}"
-            )

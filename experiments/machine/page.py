@@ -1,41 +1,43 @@
-"""What the machine can do at most, to hold speeds of the other pages against."""
+"""The machine's ceilings, to hold speeds of the other pages against."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from statistics import median
 
-from madl.logbook import benchmarks, stats
-from madl.logbook.arms import timed
+from experiments.machine import design
+from madl.logbook import benchmarks
+from madl.logbook.arms import timed_arm
 from madl.logbook.charts import Chart, category, intervals, log
 from madl.logbook.experiment import Context, Experiment, Plan
-from madl.logbook.numbers import Counted, counted
+from madl.logbook.numbers import ExactValue, exact
 from madl.logbook.records import Params, Pending, Record, Records, Row, Values
+from madl.logbook.values import number
 from madl.machine.device import no_device
 
 page = Experiment(title="The machine", timed=True)
 page.unavailable(no_device)
 
-CACHED_COPIES = 50  # in a row: the first of them finds the cache as the others left it
-
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    for device, scale in (("cpu", 1), ("cuda", 4)):
-        matrix_size = scale * choose(smoke=128, quick=2048)
+    for device, scale in (("cpu", 1), ("cuda", design.GPU_SCALE)):
+        matrix_size = scale * choose(smoke=128, quick=design.MATRIX_SIZE)
+        slow_size = choose(smoke=64, quick=design.SLOW_MATRIX_SIZE)
         yield {
             "device": device,
             "matrix_size": matrix_size,
-            "slow_size": matrix_size if device == "cuda" else choose(smoke=64, quick=512),
-            "copy_mb": scale * choose(smoke=1, quick=256),
-            "cached_kb": scale * choose(smoke=64, quick=4096),
-            "budget_s": choose(smoke=0.05, quick=5.0),
+            "slow_size": matrix_size if device == "cuda" else slow_size,
+            "copy_mb": scale * choose(smoke=1, quick=design.COPY_MB),
+            "cached_kb": scale * choose(smoke=64, quick=design.CACHED_KB),
+            "budget_s": choose(smoke=0.05, quick=design.BUDGET_S),
         }
 
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
+    """Time copies and products on a device; `amount` has the bytes or operations of each."""
     import torch
 
     from madl.machine.timing import compare
@@ -46,33 +48,33 @@ def run(params: Params, ctx: Context) -> Values:
     part = a[:small, :small].contiguous()
     slow = part.to(torch.float16)  # few CPUs multiply these
     codes = torch.randint(-128, 128, (n, n), device=device, dtype=torch.int8)
-    columns = codes.t() if device == "cuda" else codes  # what each has a kernel for
+    columns = codes.t() if device == "cuda" else codes  # as its kernel takes them
     source = torch.ones(int(params["copy_mb"]) * 250_000, device=device)
     near = torch.ones(int(params["cached_kb"]) * 250, device=device)
     target, near_target = torch.empty_like(source), torch.empty_like(near)
     work: dict[str, Callable[[], object]] = {
         "copy": lambda: target.copy_(source),
         "read": lambda: source.sum(),
-        "cached": lambda: [near_target.copy_(near) for _ in range(CACHED_COPIES)],
+        "cached": lambda: [near_target.copy_(near) for _ in range(design.CACHED_COPIES)],
         "fp32": lambda: torch.mm(a, a),
         "fp32 part": lambda: torch.mm(part, part),
         "fp16": lambda: torch.mm(slow, slow),
         "bf16": lambda: torch.mm(half, half),
         "int8": lambda: torch._int_mm(codes, columns),
     }
-    measured = compare(work, device=device, budget_s=float(params["budget_s"]))
+    times = compare(work, device=device, budget_s=float(params["budget_s"]))
     return {
-        "measurements": {name: m.to_json() for name, m in measured.items()},
+        "measurements": {name: time.to_json() for name, time in times.items()},
         "amount": {
             **{"copy": 8.0 * len(source), "read": 4.0 * len(source)},
-            "cached": CACHED_COPIES * 8.0 * len(near),
+            "cached": design.CACHED_COPIES * 8.0 * len(near),
             **dict.fromkeys(("fp32 part", "fp16"), 2.0 * small**3),
             **dict.fromkeys(("fp32", "bf16", "int8"), 2.0 * n**3),
         },
     }
 
 
-# Each kind of work: its title, its unit, and the parameter that says how large it is.
+# The title of each kind of work, its unit, and the parameter that says how large it is.
 WORK = {
     "copy": ("copy, read + write", "GB/s", "{copy_mb:,} MB"),
     "read": ("sum, read", "GB/s", "{copy_mb:,} MB"),
@@ -86,35 +88,37 @@ WORK = {
 
 
 def rates(record: Record, work: str) -> list[float]:
-    """Billions of operations or bytes a second, of each sample."""
-    samples = chain.from_iterable(timed(Records([record]), work).samples_s)
+    """The rate of each sample, in billions of operations or bytes a second."""
+    samples = chain.from_iterable(timed_arm(Records([record]), work).samples_s)
     return [record.values["amount"][work] / seconds / 1e9 for seconds in samples]
 
 
-def reached(r: Records, work: str, of: Callable[[Sequence[float]], float] = max) -> Counted:
-    """The fastest sample on the CPU: a ceiling is what was reached, not what is usual."""
-    record = r.one(device="cpu")
-    return counted(of(rates(record, work)), WORK[work][1], of=[record])
+def rate(r: Records, work: str, select: Callable[[Sequence[float]], float] = max) -> ExactValue:
+    """A rate on the CPU; by default the fastest sample's, since a ceiling is asked for."""
+    record = r.single(device="cpu")
+    return exact(select(rates(record, work)), [record], WORK[work][1])
 
 
-def verdicts(r: Records) -> tuple[int, int, int]:
-    """On times, of the last `cli.py doctor --repeat N --publish`: all, alike in every run, and
-    turned into their opposite."""
+def num_verdicts(r: Records, only: str = "") -> int:
+    """The number of verdicts on times in the last `cli.py doctor --repeat N --publish`; or of those
+    that were "equal" in every run, or turned into their "opposite"."""
     rows, runs = (benchmarks.read("repeats")[name] for name in ("rows", "runs"))
-    found = [[row.get(name, 0) for name in ("supported", "refuted", "undecided")] for row in rows]
-    opposite = sum(supported > 0 < refuted for supported, refuted, _ in found)
-    return len(rows), sum(runs in counts for counts in found), opposite
+    if only == "equal":
+        return sum(runs in (row.get(name, 0) for name in benchmarks.OUTCOMES[:3]) for row in rows)
+    if only == "opposite":
+        return sum(row.get("supported", 0) > 0 < row.get("refuted", 0) for row in rows)
+    return len(rows)
 
 
 page.numbers(
-    **{work: partial(reached, work=work) for work in ("fp32", "bf16", "fp16", "int8")},
-    **{work: partial(reached, work=work) for work in ("copy", "cached")},
-    fp32_part=partial(reached, work="fp32 part"),
-    usual_copy=partial(reached, work="copy", of=median),
+    **{work: partial(rate, work=work) for work in ("fp32", "bf16", "fp16", "int8")},
+    **{work: partial(rate, work=work) for work in ("copy", "cached")},
+    fp32_part=partial(rate, work="fp32 part"),
+    usual_copy=partial(rate, work="copy", select=median),
     repeats=lambda r: int(benchmarks.read("repeats")["runs"]),
-    verdicts=lambda r: verdicts(r)[0],
-    steady=lambda r: verdicts(r)[1],
-    opposite=lambda r: verdicts(r)[2],
+    verdicts=num_verdicts,
+    steady=partial(num_verdicts, only="equal"),
+    opposite=partial(num_verdicts, only="opposite"),
 )
 
 
@@ -152,17 +156,18 @@ def products(r: Records) -> Chart:
 
 @page.table
 def again_on(r: Records) -> Sequence[Row]:
+    """The machine, the versions and the date of the published repeated runs."""
     return benchmarks.run_table("repeats")
 
 
 @page.table
 def again(r: Records) -> Sequence[Row]:
-    """Every claim on times: how often each outcome came out, the least and the largest effect."""
+    """How often each claim on times had each outcome, and its least and largest effect."""
     return [
         {
             "hypothesis": row["hypothesis"].rstrip("."),
             **{name: row.get(name, 0) for name in benchmarks.OUTCOMES},
-            "effects": " to ".join(stats.number(f(row["effects"])) for f in (min, max)) + " ×",
+            "effects": " to ".join(number(f(row["effects"])) for f in (min, max)) + " ×",
         }
         for row in benchmarks.read("repeats")["rows"]
     ]

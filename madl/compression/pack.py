@@ -1,4 +1,4 @@
-"""MXINT8 for real: Linear layers whose weight is stored packed and multiplied as integers.
+"""Linear layers whose weight is stored as MXINT8 and, on a CPU, multiplied as integers.
 
 `quantize_` simulates a format on float32 weights; `pack_` takes the same rules and stores 8.25 bits
 a weight instead. On a CPU both compute the same function, up to the order of summation:
@@ -28,8 +28,8 @@ MXINT8 = Rule(weight=MXInt(), input=MXInt())
 class MXInt8Linear(nn.Module):
     """A Linear with a packed MXINT8 weight and, on a CPU, MXINT8 inputs; for inference.
 
-    Invariants: one copy of the weight, on a CPU in the order in which its kernel reads it, as which
-    a state dict has it, too.
+    Invariants: the weight is held once; on a CPU, and in a state dict from there, it is in the
+    order in which the kernel reads it.
     """
 
     packed: Tensor
@@ -52,7 +52,7 @@ class MXInt8Linear(nn.Module):
 
     @classmethod
     def from_linear(cls, linear: nn.Linear, *, block: int = mxint8.GROUP) -> "MXInt8Linear":
-        """The nearest packed layer; a float32 or bfloat16 Linear."""
+        """A packed layer with the weight of a float32 or bfloat16 Linear, rounded to MXINT8."""
         has_bias: bool = linear.bias is not None  # pyright: ignore - may be None
         packed = cls(linear.in_features, linear.out_features, bias=has_bias, block=block)
         packed._hold(*mxint8.quantize(linear.weight.detach().cpu(), block))
@@ -61,6 +61,7 @@ class MXInt8Linear(nn.Module):
         return packed.to(linear.weight.device).train(linear.training)
 
     def _hold(self, mantissas: Tensor, scales: Tensor) -> None:
+        """Keep a weight, given row by row, in the order that its device's kernel reads."""
         self.is_arranged = mantissas.device.type == "cpu"
         if self.is_arranged:
             mantissas, scales = mxint8.arrange(mantissas, scales, self.block)
@@ -68,13 +69,18 @@ class MXInt8Linear(nn.Module):
         self.register_buffer("packed_scales", scales)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MXInt8Linear":
-        """Rearrange the weight where it moves to or from a CPU."""
+        """Move or convert the layer; its weight is rearranged when it moves to or from a CPU."""
         if (fn(self.packed_scales[:0]).device.type == "cpu") != self.is_arranged:
             self._hold(*(fn(code) for code in self.codes()))
-        return super()._apply(fn, recurse)
+        bias = self.bias
+        values = None if bias is None else bias.data
+        super()._apply(fn, recurse)
+        if bias is not None and values is not None:  # float32, whatever the model is converted to
+            bias.data = values.to(bias.device)
+        return self
 
     def codes(self) -> tuple[Tensor, Tensor]:
-        """Mantissas and scales of the weight, row by row."""
+        """(mantissas, scales) of the weight, row by row: (out, in) and (out, groups)."""
         if not self.is_arranged:
             return self.packed, self.packed_scales
         return mxint8.restore(
@@ -90,11 +96,9 @@ class MXInt8Linear(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.is_cpu:
-            held, bias = self._buffers, self._parameters["bias"]  # sooner than by their names
-            return mxint8.linear(
-                *(input, held["packed"], held["packed_scales"], bias),
-                *(self.out_features, self.block),
-            )
+            buffers, bias = self._buffers, self._parameters["bias"]  # 1 µs sooner than by name
+            panels, scales = buffers["packed"], buffers["packed_scales"]
+            return mxint8.linear(input, panels, scales, bias, self.out_features, self.block)
         return mxint8_cuda.linear(input, self.packed, self.packed_scales, self.bias, self.block)
 
     def extra_repr(self) -> str:
@@ -105,10 +109,10 @@ class MXInt8Linear(nn.Module):
 
 
 def pack_(model: nn.Module, rules: Sequence[Rule]) -> dict[str, Rule]:
-    """Replace every Linear that a rule matches, first match wins; returns layer name → rule.
+    """Replace every Linear that a rule matches by an `MXInt8Linear`; returns layer name → rule.
 
     Raises:
-        MadlError: a rule that took no layer.
+        MadlError: a rule that took no layer, as the first rule that matches a layer takes it.
         ValueError: a rule that is not MXINT8 for weight and input.
     """
     for rule in rules:
@@ -121,6 +125,7 @@ def _pack(linear: nn.Linear, rule: Rule) -> MXInt8Linear:
 
 
 def _block_of(rule: Rule) -> int:
+    """The block size of a rule. Raises ValueError: the rule is not MXINT8 for weight and input."""
     weight = rule.weight
     if not isinstance(weight, MXInt) or weight.width != 8 or rule.input != weight or rule.bias:
         names = [None if f is None else f.name for f in (rule.weight, rule.input, rule.bias)]
@@ -133,5 +138,5 @@ def _block_of(rule: Rule) -> int:
 
 
 def packed_layers(model: nn.Module) -> dict[str, MXInt8Linear]:
-    """Name → layer of what `pack_` made."""
+    """Name → layer of all packed layers."""
     return {name: m for name, m in model.named_modules() if isinstance(m, MXInt8Linear)}

@@ -1,15 +1,15 @@
 """Unstructured pruning: which values are removed, and masks that stay applied while training.
 
-A mask of weights is drawn once. What it removes is zero at once, and so is its gradient from then
-on: an optimizer that starts after that (AdamW, SGD) leaves it at zero, its decay and the clipping
-of gradients see kept weights only, and training is what it is with a mask at every forward. Inputs
-differ from token to token, so there is no fixed set of small ones: a layer prunes what it is given,
-by a rule that is set once and holds in training and in evaluation, so that evaluation is
-deterministic (`INPUT_METHODS`).
+A mask of weights is drawn once. The weights that it removes are set to zero at once, and from then
+on their gradients, too: an optimizer that starts after that (AdamW, SGD) leaves them at zero, its
+decay and the clipping of gradients see kept weights only, and training is the same as with a mask
+at every forward. Inputs differ from token to token, so there is no fixed set of small ones: a layer
+prunes its inputs by a rule that is set once and holds in training and in evaluation, so that
+evaluation is deterministic (`INPUT_METHODS`).
 
 Values are ranked before they are quantized: zero stays zero in every format that has one (binary,
 scaled binary and residual signs have none), so that pruning first or quantizing first gives the
-same product. What the product then sees, `product_zeros` counts.
+same product. `product_zeros` counts the zeros that the product then sees.
 
 Source: magnitude pruning, Han et al. 2015, arXiv:1506.02626.
 Shapes: weight (out_features, in_features), input (…, in_features), masks alike; True is kept.
@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from madl.compression.quantize import linear_layers
+from madl.compression.quantize import linear_layers, watched_inputs
 from madl.errors import MadlError
 
 METHODS = ("random", "l1")
@@ -35,7 +35,7 @@ Batch = Mapping[str, Tensor]
 
 
 def check(*, sparsity: float, method: str, known: Sequence[str] = METHODS) -> None:
-    """Raises: MadlError: a sparsity outside 0 … 1, or an unknown method."""
+    """Raise MadlError for a sparsity outside 0 ≤ sparsity < 1, or an unknown method."""
     if not 0 <= sparsity < 1:
         raise MadlError(f"sparsity is the share removed, from 0 to below 1; got {sparsity}")
     if method not in known:
@@ -45,7 +45,7 @@ def check(*, sparsity: float, method: str, known: Sequence[str] = METHODS) -> No
 def weight_masks(
     weights: Sequence[Tensor], *, sparsity: float, method: str, seed: int = 0
 ) -> list[Tensor]:
-    """One mask a weight, each ranked by itself.
+    """One mask per weight tensor, each of which is ranked by itself.
 
     Exactly `round(sparsity · n)` of the n values of a weight are removed.
     """
@@ -56,11 +56,12 @@ def weight_masks(
 
 
 def _scores(x: Tensor, method: str, generator: torch.Generator) -> Tensor:
+    """A score for each value, of which the lowest are pruned: its magnitude, or a random number."""
     return x.detach().abs() if method == "l1" else torch.rand(x.shape, generator=generator)
 
 
 def _keep_highest(scores: Tensor, sparsity: float) -> Tensor:
-    """Mask over a vector of scores: the lowest are removed, of equal ones the first."""
+    """The mask over a vector of scores that removes the lowest, of equal ones the first."""
     num_removed = round(sparsity * scores.numel())
     if num_removed == 0:
         return torch.ones_like(scores, dtype=torch.bool)
@@ -72,7 +73,7 @@ def _keep_highest(scores: Tensor, sparsity: float) -> Tensor:
 
 
 def prune_(model: nn.Module, *, sparsity: float, method: str, seed: int = 0) -> list[Tensor]:
-    """Mask the weight of every Linear layer; returns the masks."""
+    """Prune the weight of every Linear layer, and hold it so (`mask_`); returns the masks."""
     weights = [layer.weight for layer in linear_layers(model)]
     masks = weight_masks(weights, sparsity=sparsity, method=method, seed=seed)
     mask_(model, masks)
@@ -86,13 +87,13 @@ def mask_(model: nn.Module, masks: Sequence[Tensor]) -> None:
     Not handled: an optimizer with momentum from before; copies of the model, which are not held.
     """
     for layer, mask in zip(linear_layers(model), masks, strict=True):
-        weight, kept = layer.weight, _Kept(mask.to(layer.weight))
-        weight.mul_(kept.mask)
-        weight.register_post_accumulate_grad_hook(kept)
+        hook = _GradientMask(mask.to(layer.weight))
+        layer.weight.mul_(hook.mask)
+        layer.weight.register_post_accumulate_grad_hook(hook)
 
 
-class _Kept:
-    """The hook on one weight: its gradient is zero where the weight was removed."""
+class _GradientMask:
+    """Hook on a weight: sets the gradient to zero where the weight was removed."""
 
     def __init__(self, mask: Tensor) -> None:
         self.mask = mask
@@ -115,15 +116,15 @@ def prune_inputs_(
     seed: int = 0,
     calibration: Batch | None = None,
 ) -> list[RemovableHandle]:
-    """Prune what every Linear layer is given, from now on; remove the handles to stop.
+    """Prune the inputs of every Linear layer from now on; returns the hooks, to be removed to stop.
 
     `random` drops the same features of every token, `l1` every value up to a threshold, one a
     layer. `fresh random` draws another mask at every forward, in evaluation too.
 
-    Thresholds are set by one forward of the `calibration` batch, layer after layer, each by what it
-    is given behind those pruned already: `round(sparsity · n)` of the n values that a layer is
-    given there are dropped, and what equals the threshold. On other sentences a threshold drops
-    more or fewer; `product_zeros` counts.
+    Thresholds are set by one forward of the `calibration` batch, in which each layer gets the
+    outputs of layers that are pruned already: a layer's threshold is set so that `round(sparsity ·
+    n)` of the n values in its input are dropped, and all that equal the threshold. On other
+    sentences it drops more or fewer; `product_zeros` counts.
 
     Shapes: `calibration` is what the model's forward takes; padding is counted like any token.
 
@@ -136,14 +137,14 @@ def prune_inputs_(
     generator = torch.Generator().manual_seed(seed)
     layers = linear_layers(model)
     pruners = [_Pruner(method, sparsity, layer.in_features, generator) for layer in layers]
-    handles = [layer.register_forward_pre_hook(one) for layer, one in zip(layers, pruners)]
+    handles = [layer.register_forward_pre_hook(p) for layer, p in zip(layers, pruners)]
     if calibration is not None:
         model.eval()(**calibration)
     return handles
 
 
 class _Pruner:
-    """The hook on one layer; its rule is set at once, or by the first input that it is given."""
+    """Hook that prunes a layer's input; the threshold of `l1` is set at the first call."""
 
     def __init__(
         self, method: str, sparsity: float, features: int, generator: torch.Generator
@@ -151,8 +152,8 @@ class _Pruner:
         self.sparsity = sparsity
         self.rule: Callable[[Tensor], Tensor] | None = None
         if method == "random":
-            kept = _keep_highest(torch.rand(features, generator=generator), sparsity)
-            self.rule = lambda x: x * kept.to(x.device)
+            mask = _keep_highest(torch.rand(features, generator=generator), sparsity)
+            self.rule = lambda x: x * mask.to(x.device)
         elif method == "fresh random":
             self.rule = lambda x: x * (torch.rand_like(x) >= sparsity)
 
@@ -163,6 +164,7 @@ class _Pruner:
         return (self.rule(x),)
 
     def _threshold(self, x: Tensor) -> Callable[[Tensor], Tensor]:
+        """A rule that zeroes values up to a threshold, which prunes `sparsity` of this input."""
         removed = round(self.sparsity * x.numel())
         if removed == 0:
             return lambda x: x
@@ -170,44 +172,39 @@ class _Pruner:
         return lambda x: F.hardshrink(x, threshold)  # zero up to the threshold, itself beyond
 
 
-# ---- what was done ------------------------------------------------------------------------------
+# ---- zeros --------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
 def product_zeros(model: nn.Module, batches: Iterable[Batch]) -> dict[str, float]:
-    """What the Linear layers multiply on these batches, counted: shares 0…1 over all layers.
+    """Shares 0…1 of zero `weights` and `inputs`, and of nonzero `products`, in all Linear layers.
 
-    `weights` and `inputs` that are zero when they are multiplied, pruned, masked and quantized;
-    `products` whose two factors are both different from zero. Tokens that a batch's
-    `attention_mask` (B, T) hides are not counted.
+    Weights and inputs are those that are multiplied: pruned, masked and quantized. A product is
+    nonzero if both factors are. Tokens that a batch's `attention_mask` (B, T) hides are not
+    counted.
     """
     counts: Counter[str] = Counter()
-    layers = linear_layers(model)
     shown: Tensor | None = None  # the tokens of a batch that are counted: (B, T)
     nonzero: dict[nn.Module, Tensor] = {}  # weights of each input feature: (in_features,)
-    for layer in layers:
+    for layer in linear_layers(model):
         nonzero[layer] = (_multiplied(layer, "weight", layer.weight) != 0).sum(0)
         counts["weights"] += layer.weight.numel()
         counts["zero weights"] += layer.weight.numel() - int(nonzero[layer].sum())
 
-    def count(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        assert isinstance(layer, nn.Linear)
-        x = _multiplied(layer, "input", arguments[0])
+    def count(layer: nn.Linear, x: Tensor) -> None:
+        x = _multiplied(layer, "input", x)
         hides = shown is not None and x.shape[:-1] == shown.shape
         x = x[shown] if hides else x.flatten(0, -2)  # (tokens, in_features)
-        kept = (x != 0).sum(0)  # (in_features,)
+        nonzero_inputs = (x != 0).sum(0)  # (in_features,)
         counts["inputs"] += x.numel()
-        counts["zero inputs"] += x.numel() - int(kept.sum())
+        counts["zero inputs"] += x.numel() - int(nonzero_inputs.sum())
         counts["products"] += x.numel() * layer.out_features
-        counts["nonzero products"] += int((kept * nonzero[layer]).sum())
+        counts["nonzero products"] += int((nonzero_inputs * nonzero[layer]).sum())
 
-    hooks = [layer.register_forward_pre_hook(count) for layer in layers]
-    model.eval()
-    for batch in batches:
-        shown = batch["attention_mask"].bool() if "attention_mask" in batch else None
-        model(**batch)
-    for hook in hooks:
-        hook.remove()
+    with watched_inputs(model, count):
+        for batch in batches:
+            shown = batch["attention_mask"].bool() if "attention_mask" in batch else None
+            model(**batch)
     return {
         "weights": counts["zero weights"] / counts["weights"],
         "inputs": counts["zero inputs"] / counts["inputs"],
@@ -216,7 +213,7 @@ def product_zeros(model: nn.Module, batches: Iterable[Batch]) -> dict[str, float
 
 
 def _multiplied(layer: nn.Linear, part: str, x: Tensor) -> Tensor:
-    """A weight or an input as the layer's product sees it."""
+    """A layer's weight or input (`part`) as its product sees it: quantized if it has a format."""
     rule: Any = getattr(layer, "rule", None)  # of a QuantizedLinear
     number_format = None if rule is None else getattr(rule, part)
     return x if number_format is None else number_format.quantize(x)
@@ -224,10 +221,10 @@ def _multiplied(layer: nn.Linear, part: str, x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def magnitude_share(weights: Sequence[Tensor], masks: Sequence[Tensor]) -> Mapping[str, float]:
-    """How much of the weights' summed magnitude and energy the masks keep."""
-    kept = sum(float((w * m).abs().sum()) for w, m in zip(weights, masks))
+    """Shares 0…1 that masks keep of the weights' summed magnitudes (`l1`) and squares (`l2`)."""
+    magnitude = sum(float((w * m).abs().sum()) for w, m in zip(weights, masks))
     energy = sum(float((w * m).square().sum()) for w, m in zip(weights, masks))
     return {
-        "l1": kept / sum(float(w.abs().sum()) for w in weights),
+        "l1": magnitude / sum(float(w.abs().sum()) for w in weights),
         "l2": energy / sum(float(w.square().sum()) for w in weights),
     }

@@ -8,11 +8,12 @@ Source: straight-through estimator, Bengio et al. 2013, arXiv:1308.3432.
 Shapes: x (…, in_features), weight (out_features, in_features), bias (out_features).
 """
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from kernels import linear_bf16
 from madl.errors import MadlError
 from madl.formats.base import NumberFormat
+from madl.formats.rounding import fields_of_cpp
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -40,24 +42,18 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def fake_quantize(x: Tensor, number_format: NumberFormat) -> Tensor:
-    """Values of the format, in the shape and dtype of `x`, with a straight-through gradient."""
+    """Round `x` to the format's values, with a straight-through gradient; shape and dtype stay."""
     if not torch.is_grad_enabled():
         return number_format.quantize(x)
     return _StraightThrough.apply(x, number_format)  # pyright: ignore
 
 
-def _inside_range(x: Tensor, number_format: NumberFormat) -> Tensor:
-    assert number_format.range is not None
-    low, high = number_format.range
-    return (x >= low) & (x <= high)
-
-
 def _exact_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, number_format: NumberFormat | None = None
 ) -> Tensor:
-    """bfloat16 products where they are fast; `x` is quantized first, on the way if possible."""
+    """A Linear of operands that bfloat16 holds exactly; given a format, `x` is rounded first."""
     is_fast = x.is_cpu and linear_bf16.is_fast()
-    fields = number_format.fields_of_cpp(x) if number_format is not None and is_fast else None
+    fields = fields_of_cpp(x, number_format) if number_format is not None and is_fast else None
     if fields is not None:
         return linear_bf16.linear_bf16(x, weight, bias, *fields)
     q = _apply(x, number_format)
@@ -65,7 +61,7 @@ def _exact_linear(
 
 
 class _Bf16Products(torch.autograd.Function):
-    """A Linear of exact bfloat16 operands; what comes out, and the gradients, are float32."""
+    """Autograd of a Linear of exact bfloat16 operands; the result and the gradients are float32."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -91,12 +87,13 @@ Products = Literal["float32", "bfloat16"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Formats for the Linear layers whose full name matches `pattern`; None leaves a part alone.
+    """Formats for the Linear layers whose full name matches `pattern`; None leaves a part as it is.
 
     `products` says how weight and input are multiplied. `bfloat16` is for formats whose values
     bfloat16 holds exactly: every product is then exact, and sums and results stay float32, so that
     results and gradients differ from `float32` in the order of summation only. It is faster on CPUs
-    with AMX; with AVX512_BF16 alone, gradients take float32 products, and elsewhere all does.
+    with AMX; with AVX512_BF16 alone, gradients take float32 products, and elsewhere all products
+    are float32.
 
     Raises:
         ValueError: bfloat16 products of a part whose values bfloat16 does not hold.
@@ -115,30 +112,36 @@ class Rule:
             return
         for part, number_format in (("weight", self.weight), ("input", self.input)):
             if number_format is None or not number_format.exact_in_bf16:
-                what = "float32" if number_format is None else number_format.name
+                name = "float32" if number_format is None else number_format.name
                 raise ValueError(
-                    f"bfloat16 would round the {part}, which is {what}; use products='float32'"
+                    f"bfloat16 would round the {part}, which is {name}; use products='float32'"
                 )
 
     @classmethod
-    def uniform(
-        cls, number_format: NumberFormat, *, pattern: str = ".*", products: Products = "float32"
+    def uniform(cls, number_format: NumberFormat, *, products: Products = "float32") -> "Rule":
+        """A rule for all layers, with the same format for weight, bias and input."""
+        f = number_format
+        return cls(weight=f, bias=f, input=f, products=products)
+
+    @classmethod
+    def operands(
+        cls, weight: NumberFormat | None, input: NumberFormat | None, *, pattern: str = ".*"
     ) -> "Rule":
-        """The same format for weight, bias and input."""
-        return cls(
-            pattern=pattern,
-            weight=number_format,
-            bias=number_format,
-            input=number_format,
-            products=products,
-        )
+        """A rule with a format for weight and bias and one for the input.
+
+        Where both are exact in bfloat16, so are products: faster, and only the order of a sum
+        changes.
+        """
+        is_exact = all(f is not None and f.exact_in_bf16 for f in (weight, input))
+        products = "bfloat16" if is_exact else "float32"
+        return cls(pattern=pattern, weight=weight, bias=weight, input=input, products=products)
 
 
 @dataclass(frozen=True, slots=True)
 class _Quantized:
-    """What a parameter was quantized to, as long as it is what it was.
+    """A parameter's quantized values, valid as long as the parameter (the master) is unchanged.
 
-    Holding the master's memory is what makes its address a name: no other tensor can have it.
+    Holding the master's memory makes its address a name: no other tensor can have it.
     """
 
     master: Tensor
@@ -146,6 +149,7 @@ class _Quantized:
     values: Tensor
 
     def is_of(self, master: Tensor) -> bool:
+        """Whether these values are of this tensor as it is now."""
         return master.data_ptr() == self.master.data_ptr() and master._version == self.version
 
 
@@ -154,8 +158,9 @@ class QuantizedLinear(nn.Linear):
 
     Invariants: the parameters stay full-precision masters. Evaluation without gradients keeps the
     quantized weight and bias until a forward that could train, or an in-place update that PyTorch
-    counts (`load_state_dict`). A fused optimizer's step is one that it does not count. Copies keep
-    nothing. A weight that is computed at every access (a pruned one) is quantized as often.
+    counts (`load_state_dict`); a fused optimizer's step is not counted. Copies of the layer keep no
+    quantized values. A weight that is computed at every access (a pruned one) is quantized each
+    time.
 
     Not handled: writing through `weight.data` between two evaluations.
     """
@@ -180,14 +185,15 @@ class QuantizedLinear(nn.Linear):
         return _Bf16Products.apply(x, weight, bias) if is_exact else F.linear(x, weight, bias)  # pyright: ignore
 
     def _quantized(self, part: str, master: Tensor, number_format: NumberFormat | None) -> Tensor:
+        """A parameter rounded to its format; `part` is its name. In evaluation it is kept."""
         if number_format is None:
             return master
         if self.training or torch.is_grad_enabled():
             self._frozen.pop(part, None)
             return fake_quantize(master, number_format)
-        kept = self._frozen.get(part)
-        if kept is not None and kept.is_of(master):
-            return kept.values
+        frozen = self._frozen.get(part)
+        if frozen is not None and frozen.is_of(master):
+            return frozen.values
         values = number_format.quantize(master)
         if self._parameters.get(part) is master:  # not what a parametrization computes anew
             self._frozen[part] = _Quantized(master.detach(), master._version, values)
@@ -203,19 +209,41 @@ class QuantizedLinear(nn.Linear):
 
 
 def _apply(x: Tensor, number_format: NumberFormat | None) -> Tensor:
+    """Fake-quantize `x`; without a format it stays as it is."""
     return x if number_format is None else fake_quantize(x, number_format)
 
 
+def named_linears(model: nn.Module) -> dict[str, nn.Linear]:
+    """Name → layer of every Linear layer, quantized or not, in the model's order."""
+    return {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
+
+
 def linear_layers(model: nn.Module) -> list[nn.Linear]:
-    """Every Linear of the model, quantized or not, in its own order."""
-    return [module for module in model.modules() if isinstance(module, nn.Linear)]
+    return [*named_linears(model).values()]
+
+
+@contextlib.contextmanager
+def watched_inputs(model: nn.Module, watch: Callable[[nn.Linear, Tensor], None]) -> Generator[None]:
+    """Within the context, in evaluation mode, `watch` gets every Linear layer and its input."""
+
+    def hook(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        watch(cast("nn.Linear", layer), arguments[0])
+
+    handles = [layer.register_forward_pre_hook(hook) for layer in linear_layers(model)]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def quantize_(model: nn.Module, rules: Sequence[Rule]) -> dict[str, Rule]:
-    """Replace every Linear that a rule matches, first match wins; returns layer name → rule.
+    """Replace every Linear that a rule matches by a `QuantizedLinear`; returns layer name → rule.
 
     Raises:
-        MadlError: a rule that took no layer.
+        MadlError: a rule that took no layer, as the first rule that matches a layer takes it.
     """
     return replace_linears_(model, rules, QuantizedLinear)
 
@@ -223,8 +251,8 @@ def quantize_(model: nn.Module, rules: Sequence[Rule]) -> dict[str, Rule]:
 def replace_linears_(
     model: nn.Module, rules: Sequence[Rule], make: Callable[[nn.Linear, Rule], nn.Module]
 ) -> dict[str, Rule]:
-    """`quantize_` for any layer that is made from a Linear and its rule."""
-    linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
+    """`quantize_` with any layer that `make` makes of a Linear and its rule."""
+    linears = named_linears(model)
     taken: dict[str, Rule] = {}
     for name, linear in linears.items():
         rule = next((rule for rule in rules if re.fullmatch(rule.pattern, name)), None)
@@ -243,46 +271,38 @@ def replace_linears_(
 
 
 def set_module_(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Put a module in the place of the one with that full name."""
+    """Put a module in the place of the one with that full name in the model."""
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, module)
 
 
 @torch.no_grad()
 def range_use(model: nn.Module, batch: dict[str, Tensor]) -> dict[str, float]:
-    """What the formats of a quantized model lose, over all its layers: shares 0…1 of the values.
+    """Shares 0…1 of weights and inputs that quantization loses, over all layers of the model.
 
-    `*_zeroed`: nonzero values that become zero, because the step is too coarse.
-    `*_saturated`: values beyond the largest representable one.
+    `weight_zeroed`, `input_zeroed`: nonzero values that become zero, as the step is too coarse.
+    `weight_saturated`, `input_saturated`: values beyond the largest representable one.
 
     Shapes: `batch` is what the model's forward takes; inputs are those of every layer on it.
     """
-    layers = [layer for layer in linear_layers(model) if isinstance(layer, QuantizedLinear)]
     counts: Counter[str] = Counter()
 
-    def count_input(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        assert isinstance(layer, QuantizedLinear)
-        _count_losses(counts, "input", arguments[0], layer.rule.input)
+    def count(layer: nn.Linear, part: Literal["weight", "input"], x: Tensor) -> None:
+        number_format = getattr(layer.rule, part) if isinstance(layer, QuantizedLinear) else None
+        if number_format is None:
+            return
+        counts[part] += x.numel()
+        counts[f"{part}_zeroed"] += int(((number_format.quantize(x) == 0) & (x != 0)).sum())
+        if number_format.range is not None:
+            low, high = number_format.range
+            counts[f"{part}_saturated"] += int((~((x >= low) & (x <= high))).sum())
 
-    for layer in layers:
-        _count_losses(counts, "weight", layer.weight, layer.rule.weight)
-    hooks = [layer.register_forward_pre_hook(count_input) for layer in layers]
-    model.eval()(**batch)
-    for hook in hooks:
-        hook.remove()
+    for layer in linear_layers(model):
+        count(layer, "weight", layer.weight)
+    with watched_inputs(model, lambda layer, x: count(layer, "input", x)):
+        model(**batch)
     return {
         f"{part}_{loss}": counts[f"{part}_{loss}"] / max(counts[part], 1)
         for part in ("weight", "input")
         for loss in ("zeroed", "saturated")
     }
-
-
-def _count_losses(
-    counts: Counter[str], part: str, x: Tensor, number_format: NumberFormat | None
-) -> None:
-    if number_format is None:
-        return
-    counts[part] += x.numel()
-    counts[f"{part}_zeroed"] += int(((number_format.quantize(x) == 0) & (x != 0)).sum())
-    if number_format.range is not None:
-        counts[f"{part}_saturated"] += int((~_inside_range(x, number_format)).sum())

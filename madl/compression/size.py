@@ -1,4 +1,4 @@
-"""How many bits a model takes: what was quantized in its format, what was pruned without its zeros.
+"""The bits that a model takes in storage: parts in their formats, pruned weights without zeros.
 
 Units: bits. A weight with zeros is stored as whichever is smaller: all its values, or the values
 that are not zero and one bit a position that says which they are.
@@ -14,12 +14,12 @@ FLOAT_BITS = 32
 
 
 def num_parameters(model: nn.Module) -> int:
-    """All parameters, each counted once."""
+    """The number of a model's parameters; a shared one counts once."""
     return sum(p.numel() for p in model.parameters())
 
 
 def linear_bits(model: nn.Module) -> float:
-    """Weights and biases of the Linear layers."""
+    """The bits of all weights and biases of the Linear layers."""
     return sum(_layer_bits(m) for m in model.modules() if isinstance(m, nn.Linear))
 
 
@@ -32,11 +32,11 @@ def _layer_bits(layer: nn.Linear) -> float:
 
 
 def weight_bits(weight: Tensor, number_format: NumberFormat | None) -> float:
-    """The smaller of dense storage and values with a bitmap of where they are."""
-    each = _value_bits(number_format)
-    kept = int((weight != 0).sum())
-    return min(weight.numel() * each, kept * each + weight.numel())
+    """The bits of a weight: of all values, or of nonzero ones with a bitmap, if that is smaller."""
+    bits, nonzero = _value_bits(number_format), int((weight != 0).sum())
+    return min(weight.numel() * bits, nonzero * bits + weight.numel())
 
 
 def _value_bits(number_format: NumberFormat | None) -> float:
+    """Bits per value."""
     return FLOAT_BITS if number_format is None else number_format.bits

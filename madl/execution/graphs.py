@@ -42,7 +42,7 @@ def capture(model: nn.Module, batch: Batch, *, training: bool) -> fx.GraphModule
 
 
 def no_future_warnings() -> "warnings.catch_warnings[None]":
-    """Torch's own code raises them."""
+    """A context without the FutureWarnings that torch's own code raises."""
     return warnings.catch_warnings(action="ignore", category=FutureWarning)
 
 
@@ -50,7 +50,7 @@ def no_future_warnings() -> "warnings.catch_warnings[None]":
 
 
 def operator_name(node: fx.Node) -> str:
-    """`linear` for `aten.linear.default`; the path for an attribute, the name for an input."""
+    """A node's short name: `linear` of `aten.linear.default`, an attribute's path, an input's."""
     if node.op != "call_function":
         return str(node.target)
     name = str(getattr(node.target, "__name__", node.target))
@@ -58,14 +58,14 @@ def operator_name(node: fx.Node) -> str:
 
 
 def _attention_dropout(node: fx.Node) -> float:
-    given = node.args[DROPOUT_ARGUMENT:] or (node.kwargs.get("dropout_p", 0.0),)
-    value = given[0]
+    """The dropout probability of an attention node."""
+    value, *_ = node.args[DROPOUT_ARGUMENT:] or (node.kwargs.get("dropout_p", 0.0),)
     assert isinstance(value, float | int), value
     return float(value)
 
 
 def drops(node: fx.Node) -> Drops:
-    """Whether a node drops values: as a dropout node, or inside attention."""
+    """How a node drops values: as a dropout `node`, `inside` attention, or "": not at all."""
     if node.op == "call_function" and "dropout" in operator_name(node):
         return "node"
     return "inside" if node.target is _ATTENTION and _attention_dropout(node) > 0 else ""
@@ -73,7 +73,7 @@ def drops(node: fx.Node) -> Drops:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """A node as a record keeps it: plain data."""
+    """The description of a node, as plain data, which records keep."""
 
     name: str
     kind: str
@@ -91,7 +91,7 @@ class NodeInfo:
 
 
 def describe(graph: fx.Graph) -> list[NodeInfo]:
-    """Every node in the graph's order."""
+    """The description of every node, in the graph's order."""
     letters = _size_letters(graph)
     return [
         NodeInfo(
@@ -111,19 +111,20 @@ def describe(graph: fx.Graph) -> list[NodeInfo]:
 
 
 def _module_path(node: fx.Node) -> str:
+    """The path of the innermost module whose forward made the node; "" outside of all."""
     stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
     path = list(stack.values())[-1][0] if stack else ""
     return "" if path.startswith("_") else path  # export's name for a size it took by itself
 
 
 def _group(path: str) -> str:
-    """Of `bert.encoder.layer.0.output.dense` the layer, of anything else the first two parts."""
+    """The path of a node's block, `bert.encoder.layer.0`; outside of blocks, two parts of it."""
     layer = re.match(r".*?\.\d+(?=\.|$)", path)
     return layer[0] if layer else ".".join(path.split(".")[:2])
 
 
 def _size_letters(graph: fx.Graph) -> dict[str, str]:
-    """B and T for the symbols that export gave the sizes of the inputs."""
+    """Symbolic size → "B" or "T", from the inputs that export gave these sizes."""
     letters: dict[str, str] = {}
     for node in graph.nodes:
         value = node.meta.get("val")
@@ -134,6 +135,7 @@ def _size_letters(graph: fx.Graph) -> dict[str, str]:
 
 
 def _shape(node: fx.Node, letters: Mapping[str, str]) -> str:
+    """The shape of a node's result, such as `B × T × 384`; "" if it is no tensor."""
     value = node.meta.get("val")
     if not isinstance(value, Tensor):
         return ""

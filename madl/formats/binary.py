@@ -8,21 +8,21 @@ Invariants: a NaN makes its whole row NaN (plain binary has no scale: only itsel
 counts as the largest float32. Not idempotent where the scale is a mean: it moves by rounding.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from madl.formats.base import NumberFormat
+from madl.formats.grid import LARGEST
 
-_IN_CACHE = 1 << 16  # values
-_LIMIT = torch.finfo(torch.float32).max
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binary(NumberFormat):
-    """±1. Zero lies in the middle and goes to +1, the even code."""
+    """The values ±1. Zero lies in the middle and becomes +1, the even code."""
 
     @property
     def name(self) -> str:
@@ -36,16 +36,20 @@ class Binary(NumberFormat):
     def range(self) -> tuple[float, float]:
         return -1.0, 1.0
 
-    def values(self) -> Tensor:
-        return torch.tensor([-1.0, 1.0])
+    @property
+    def exact_in_bf16(self) -> bool:
+        return True
 
-    def quantize_reference(self, x: Tensor) -> Tensor:
+    def decoded(self) -> Iterable[float]:
+        return -1.0, 1.0
+
+    def quantize_reference(self, x: "Tensor") -> "Tensor":
         return _signs(x)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidualSign(NumberFormat):
-    """Sum of `levels` scaled signs: each level is the sign of what the levels before left over.
+    """The sum of `levels` scaled signs: each level is the sign of what the levels before left over.
 
     The scale of a level is the mean magnitude of its residual in the row, which is the best one
     for its signs. One level is scaled binary.
@@ -54,6 +58,7 @@ class ResidualSign(NumberFormat):
         ValueError: levels outside 1 … 8.
     """
 
+    scales_rows: ClassVar[bool] = True
     levels: int = 2
 
     def __post_init__(self) -> None:
@@ -68,22 +73,15 @@ class ResidualSign(NumberFormat):
     def bits(self) -> float:
         return float(self.levels)
 
-    @property
-    def range(self) -> None:
-        return None
-
-    def quantize_reference(self, x: Tensor) -> Tensor:
-        residual = x.clamp(-_LIMIT, _LIMIT)
-        total = torch.zeros_like(residual)
+    def quantize_reference(self, x: "Tensor") -> "Tensor":
+        residual = x.clamp(-LARGEST, LARGEST)
+        total = residual.new_zeros(residual.shape)
         for _ in range(self.levels):
-            scale = residual.abs().mean(-1, keepdim=True).clamp_(max=_LIMIT)
+            scale = residual.abs().mean(-1, keepdim=True).clamp_(max=LARGEST)
             level = _signs(residual).mul_(scale)
             total.add_(level)
             residual.sub_(level)
-        return total.clamp_(-_LIMIT, _LIMIT).add_(0.0)
-
-    def _round(self, x: Tensor) -> Tensor:
-        return _by_rows(self.quantize_reference, x)
+        return total.clamp_(-LARGEST, LARGEST).add_(0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +92,7 @@ class Ternary(NumberFormat):
         ValueError: a threshold outside 0 … 1, beyond which a row could lose all its values.
     """
 
+    scales_rows: ClassVar[bool] = True
     threshold: float = 0.7
 
     def __post_init__(self) -> None:
@@ -108,40 +107,16 @@ class Ternary(NumberFormat):
     def bits(self) -> float:
         return 2.0
 
-    @property
-    def range(self) -> None:
-        return None
-
-    def quantize_reference(self, x: Tensor) -> Tensor:
-        magnitude = x.abs().clamp_(max=_LIMIT)
-        mean = magnitude.mean(-1, keepdim=True).clamp_(max=_LIMIT)
-        kept = magnitude > mean * self.threshold
-        count = kept.sum(-1, keepdim=True).clamp_(min=1)
-        scale = (magnitude * kept).sum(-1, keepdim=True).clamp_(max=_LIMIT).div_(count)
-        return _signs(x).mul_(kept).mul_(scale).add_(0.0)
-
-    def _round(self, x: Tensor) -> Tensor:
-        return _by_rows(self.quantize_reference, x)
+    def quantize_reference(self, x: "Tensor") -> "Tensor":
+        magnitude = x.abs().clamp_(max=LARGEST)
+        mean = magnitude.mean(-1, keepdim=True).clamp_(max=LARGEST)
+        is_kept = magnitude > mean * self.threshold
+        count = is_kept.sum(-1, keepdim=True).clamp_(min=1)
+        scale = (magnitude * is_kept).sum(-1, keepdim=True).clamp_(max=LARGEST).div_(count)
+        return _signs(x).mul_(is_kept).mul_(scale).add_(0.0)
 
 
-def _by_rows(quantize: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """The same, some rows at a time on a CPU: what a pass leaves is in cache for the next one."""
-    rows = _IN_CACHE // x.shape[-1]
-    if not x.is_cpu or x.numel() <= _IN_CACHE or rows < 8 or torch.compiler.is_compiling():
-        return quantize(x)
-    return torch.cat([quantize(some) for some in x.reshape(-1, x.shape[-1]).split(rows)]).view_as(x)
-
-
-def _signs(x: Tensor) -> Tensor:
+def _signs(x: "Tensor") -> "Tensor":
     """+1 from zero on, -1 below, NaN for NaN."""
     signs = (x >= 0).to(x.dtype).mul_(2.0).sub_(1.0)
-    return signs.masked_fill_(x.isnan(), torch.nan)
-
-
-PRESETS: tuple[NumberFormat, ...] = (
-    Binary(),
-    ResidualSign(levels=1),
-    ResidualSign(levels=2),
-    ResidualSign(levels=3),
-    Ternary(),
-)
+    return signs.masked_fill_(x.isnan(), math.nan)

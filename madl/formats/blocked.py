@@ -1,7 +1,7 @@
 """Formats in which a block of neighbours shares a scale that is a power of two.
 
 Each is an element format under a scale: 2^(floor(log2 of the block's largest magnitude) - exponent
-of the element's largest power of two), clamped to what the scale's bits can say.
+of the element's largest power of two), clamped to the exponents that the scale's bits can encode.
 
 Source: OCP Microscaling Formats (MX) v1.0, section 6.3; MSFP, Darvish Rouhani et al. 2020
 (NeurIPS); block minifloat, Fox et al. 2021 (ICLR).
@@ -21,7 +21,7 @@ from madl.formats.minifloat import Minifloat
 
 
 class Blocked(NumberFormat):
-    """What the block formats have in common; a subclass says its element and its scale."""
+    """Base class: elements under a scale that `block` neighbours share; subclasses define both."""
 
     __slots__ = ()
     block: int
@@ -29,26 +29,22 @@ class Blocked(NumberFormat):
     @property
     @abstractmethod
     def element(self) -> NumberFormat:
-        """The format of a value under a scale of one."""
+        """The format of a value before it is scaled."""
 
     @property
     @abstractmethod
     def scale_bits(self) -> int:
-        """Bits of the shared scale."""
+        """The number of bits of the shared scale."""
 
     @property
     def scale_exponents(self) -> tuple[int, int]:
-        """Smallest and largest exponent that the scale's bits can say."""
+        """(smallest, largest) exponent that the scale's bits can encode."""
         half = 1 << (self.scale_bits - 1)
         return 1 - half, half
 
     @property
     def bits(self) -> float:
         return self.element.bits + self.scale_bits / self.block
-
-    @property
-    def range(self) -> None:
-        return None
 
     @property
     def grid(self) -> Grid:
@@ -61,27 +57,18 @@ class Blocked(NumberFormat):
         low, high = self.scale_exponents
         return shared_scale(self.grid, block=self.block, low=low, high=high)
 
-    @property
-    def exact_in_bf16(self) -> bool:
-        """Whether the element is: a power of two only moves the exponent.
-
-        Not handled: blocks whose largest magnitude is below about 2^-100 reach bfloat16's
-        subnormals.
-        """
-        return self.element.exact_in_bf16
-
     def check_block(self) -> None:
-        """Raises: ValueError for a block without values or a scale without bits."""
-        what = type(self).__name__
+        """Raise ValueError for a block without values, or a scale of other than 1 … 8 bits."""
+        kind = type(self).__name__
         if self.block < 1:
-            raise ValueError(f"{what}: block is at least 1 value, got {self.block}")
+            raise ValueError(f"{kind}: block is at least 1 value, got {self.block}")
         if not 1 <= self.scale_bits <= 8:
-            raise ValueError(f"{what}: the shared scale has 1 … 8 bits, got {self.scale_bits}")
+            raise ValueError(f"{kind}: the shared scale has 1 … 8 bits, got {self.scale_bits}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockFloat(Blocked):
-    """Block floating point (MSFP): a shared exponent, sign-magnitude mantissas of their own.
+    """Block floating point (MSFP): sign-magnitude mantissas under an exponent shared by a block.
 
     `mantissa_width` does not count the sign. The largest value of a block keeps its leading bit at
     the top of the mantissa; if it would round up to the next power of two it saturates.
@@ -114,10 +101,10 @@ class BlockFloat(Blocked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockMinifloat(Blocked):
-    """Minifloats without specials under a two's complement bias that the block shares.
+    """Minifloats without infinity and NaN under an exponent bias that the block shares.
 
-    The bias puts the last exponent at the block's largest magnitude; small values make it large,
-    values far above one make it negative.
+    The bias is a two's complement number. It puts the last exponent at the block's largest
+    magnitude; small values make it large, values far above one make it negative.
 
     Raises:
         ValueError: widths of no minifloat, exponent_width above 6, bias_width outside 1 … 8, block
@@ -151,7 +138,7 @@ class BlockMinifloat(Blocked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockLog(Blocked):
-    """Powers of two under a two's complement bias that the block shares.
+    """Powers of two under an exponent bias, a two's complement number, that the block shares.
 
     The bias puts the last exponent at the power of two nearest to the block's largest magnitude.
 
@@ -187,7 +174,7 @@ class BlockLog(Blocked):
 
 
 class _Microscaling(Blocked):
-    """An E8M0 scale: 2^-127 … 2^127, and NaN."""
+    """Base class of the OCP MX formats, whose scale is E8M0: 2^-127 … 2^127, or NaN."""
 
     __slots__ = ()
 
@@ -274,15 +261,3 @@ _MX_ELEMENTS = {
     (2, 3): Minifloat(width=6, exponent_width=2),
     (2, 1): Minifloat(width=4, exponent_width=2),
 }
-
-PRESETS: tuple[NumberFormat, ...] = (
-    BlockFloat(mantissa_width=3),
-    BlockFloat(mantissa_width=7),
-    BlockMinifloat(width=4, exponent_width=2),
-    BlockMinifloat(width=8, exponent_width=4),
-    BlockLog(width=4),
-    BlockLog(width=8),
-    MXInt(width=4),
-    MXInt(width=8),
-    *(MXFloat(exponent_width=e, mantissa_width=m) for e, m in _MX_ELEMENTS),
-)

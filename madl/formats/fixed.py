@@ -1,17 +1,18 @@
-"""Integers times a scale: a power of two that is given, or any number that the data decide.
+"""Integers times a scale: a power of two that is given, or a number computed from the data.
 
 Source: scaled integers as `torch.fake_quantize_per_tensor_affine` computes them, symmetric.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from madl.formats.base import NumberFormat
-from madl.formats.grid import Grid, Spacing
+from madl.formats.grid import LARGEST, Grid, Spacing
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class FixedPoint(NumberFormat):
         ValueError: a width outside 1 … 32, or a fraction width outside -64 … 64.
     """
 
+    place_field: ClassVar[str] = "frac_width"
     width: int
     frac_width: int
 
@@ -44,29 +46,23 @@ class FixedPoint(NumberFormat):
 
     @property
     def step(self) -> float:
-        """The distance between neighbours."""
+        """The distance between neighbouring values."""
         return math.ldexp(1.0, -self.frac_width)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        half = 1 << (self.width - 1)
-        return -half * self.step, (half - 1) * self.step
 
     @property
     def grid(self) -> Grid:
         half = 1 << (self.width - 1)
+        spare = max((half - 1).bit_length() - 24, 0)  # bits that float32 does not hold
         return Grid(
             spacing=Spacing.UNIFORM,
             min_exponent=-self.frac_width,
             low=-half * self.step,
-            high=_largest_float32(half - 1) * self.step,
+            high=((half - 1) >> spare << spare) * self.step,
         )
 
-    def values(self) -> Tensor | None:
-        if self.width > 16:
-            return None
+    def decoded(self) -> Iterable[float] | None:
         half = 1 << (self.width - 1)
-        return torch.arange(-half, half, dtype=torch.float32) * self.step
+        return [code * self.step for code in range(-half, half)] if self.width <= 16 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +73,7 @@ class SignMagnitude(NumberFormat):
         ValueError: a width outside 2 … 17, or a fraction width outside -64 … 64.
     """
 
+    place_field: ClassVar[str] = "frac_width"
     width: int
     frac_width: int
 
@@ -95,19 +92,14 @@ class SignMagnitude(NumberFormat):
         return float(self.width)
 
     @property
-    def range(self) -> tuple[float, float]:
-        largest = math.ldexp((1 << (self.width - 1)) - 1, -self.frac_width)
-        return -largest, largest
-
-    @property
     def grid(self) -> Grid:
-        low, high = self.range
-        return Grid(spacing=Spacing.UNIFORM, min_exponent=-self.frac_width, low=low, high=high)
+        largest = math.ldexp((1 << (self.width - 1)) - 1, -self.frac_width)
+        exponent = -self.frac_width
+        return Grid(spacing=Spacing.UNIFORM, min_exponent=exponent, low=-largest, high=largest)
 
-    def values(self) -> Tensor:
+    def decoded(self) -> Iterable[float]:
         largest = (1 << (self.width - 1)) - 1
-        codes = torch.arange(-largest, largest + 1, dtype=torch.float32)
-        return codes * math.ldexp(1.0, -self.frac_width)
+        return (math.ldexp(code, -self.frac_width) for code in range(-largest, largest + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,31 +130,10 @@ class ScaledInteger(NumberFormat):
     def bits(self) -> float:
         return float(self.width)
 
-    @property
-    def range(self) -> None:
-        return None
-
-    def quantize_reference(self, x: Tensor) -> Tensor:
+    def quantize_reference(self, x: "Tensor") -> "Tensor":
         largest_code = (1 << (self.width - 1)) - 1
-        limit = torch.finfo(torch.float32).max
         magnitude = x.abs()
         largest = magnitude.amax(-1, keepdim=True) if self.per == "row" else magnitude.amax()
-        scale = largest.clamp(max=limit).div(largest_code).clamp_(min=math.ldexp(1.0, -126))
-        codes = torch.mul(x, 1.0 / scale).round_().clamp_(-largest_code, largest_code)
-        return codes.mul_(scale).clamp_(-limit, limit).add_(0.0)
-
-
-def _largest_float32(limit: int) -> int:
-    """The largest integer that float32 holds and that is not above `limit`."""
-    spare = max(limit.bit_length() - 24, 0)
-    return limit >> spare << spare
-
-
-PRESETS: tuple[NumberFormat, ...] = (
-    FixedPoint(width=4, frac_width=2),
-    FixedPoint(width=8, frac_width=4),
-    FixedPoint(width=16, frac_width=8),
-    ScaledInteger(width=4),
-    ScaledInteger(width=8),
-    ScaledInteger(width=8, per="tensor"),
-)
+        scale = largest.clamp(max=LARGEST).div(largest_code).clamp_(min=math.ldexp(1.0, -126))
+        codes = x.mul(1.0 / scale).round_().clamp_(-largest_code, largest_code)
+        return codes.mul_(scale).clamp_(-LARGEST, LARGEST).add_(0.0)

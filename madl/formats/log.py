@@ -3,19 +3,18 @@
 Source: Miyashita et al. 2016, arXiv:1603.01025.
 """
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import ClassVar
 
 from madl.formats.base import NumberFormat
-from madl.formats.grid import Grid, Spacing
-from madl.formats.minifloat import check_float32, default_bias, mirrored
+from madl.formats.grid import Grid
+from madl.formats.minifloat import Minifloat, check_float32, default_bias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logarithmic(NumberFormat):
-    """±2^(E-bias) for the exponent field E = 1 …; E = 0 is zero.
+    """The values ±2^(E-bias) for the exponent field E = 1 …, and zero for E = 0.
 
     Nearest means nearest in value, not in exponent: 2^k goes over to 2^(k+1) at 1.5·2^k, and what
     is at most half of the smallest power becomes zero. `bias` None is 2^(width-2) - 1.
@@ -24,22 +23,20 @@ class Logarithmic(NumberFormat):
         ValueError: a width outside 2 … 9, or values beyond float32.
     """
 
+    place_field: ClassVar[str] = "bias"
     width: int
     bias: int | None = None
 
     def __post_init__(self) -> None:
         if not 2 <= self.width <= 9:
             raise ValueError(f"logarithmic: width is 2 … 9 bits, got {self.width}")
-        check_float32("logarithmic", self.exponents, self.effective_bias)
+        bias = self.place
+        check_float32("logarithmic", (1 - bias, (1 << (self.width - 1)) - 1 - bias), bias)
 
     @property
-    def effective_bias(self) -> int:
+    def place(self) -> int:
+        """The exponent's bias."""
         return default_bias(self.width - 1) if self.bias is None else self.bias
-
-    @property
-    def exponents(self) -> tuple[int, int]:
-        """Exponents of the smallest and the largest power."""
-        return 1 - self.effective_bias, (1 << (self.width - 1)) - 1 - self.effective_bias
 
     @property
     def name(self) -> str:
@@ -50,21 +47,13 @@ class Logarithmic(NumberFormat):
         return float(self.width)
 
     @property
-    def range(self) -> tuple[float, float]:
-        largest = math.ldexp(1.0, self.exponents[1])
-        return -largest, largest
+    def _minifloat(self) -> Minifloat:
+        """The minifloat without mantissa that has the same values."""
+        return Minifloat(width=self.width, exponent_width=self.width - 1, bias=self.bias)
 
     @property
     def grid(self) -> Grid:
-        low, high = self.range
-        return Grid(spacing=Spacing.POWERS, min_exponent=self.exponents[0], low=low, high=high)
+        return self._minifloat.grid
 
-    def values(self) -> Tensor:
-        low, high = self.exponents
-        return mirrored([0.0, *(math.ldexp(1.0, k) for k in range(low, high + 1))])
-
-
-PRESETS: tuple[NumberFormat, ...] = (
-    Logarithmic(width=4),
-    Logarithmic(width=8),
-)
+    def decoded(self) -> Iterable[float] | None:
+        return self._minifloat.decoded()

@@ -1,8 +1,8 @@
 """An arm: one configuration over all its seeds, which is what gets compared, tabulated and drawn.
 
-Its test outcomes are sealed: they can be printed, drawn and compared, and nothing can be chosen by
-them: what is chosen ("the best fraction width") is chosen on validation. A timed arm is the same
-for times: one variant over its processes, with what others used of the machine meanwhile.
+Test results of an arm are sealed: they can be printed, drawn and compared, but code cannot order
+them to pick the best; choices ("the best fraction width") are made by validation loss. A timed arm
+is one variant over its processes, with the share of the machine that other programs used meanwhile.
 """
 
 import math
@@ -14,7 +14,8 @@ from typing import Any
 from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.records import Case, Pending, Record, Records, Scalar
-from madl.logbook.stats import Comparison, Estimate, Interval, Outcomes, Sealed, Unit
+from madl.logbook.stats import Comparison
+from madl.logbook.values import Estimate, Interval, Outcomes, Sealed, Unit
 
 SEED = "seed"
 DRAWN = (SEED, "draw")  # parameters that a seed sets: training, and the sentences it trains on
@@ -24,8 +25,9 @@ DRAWN = (SEED, "draw")  # parameters that a seed sets: training, and the sentenc
 class Arm(Sealed):
     """Models of one configuration, one a seed, judged on the test split.
 
-    An arm may have several models a seed, `units` then says what they are ("studies"). Of one seed
-    they are what was drawn again; of several, the seeds are, and each takes the mean of its models.
+    With several models a seed, `units` names them ("studies"). If all have one seed, the models
+    count as drawn at random; if there are several seeds, the seeds do, and each one's models are
+    averaged.
 
     Formats as its test accuracy: `f"{arm}"` is "82.2 %", `f"{arm:i}"` has the interval too, and
     `f"{a - b}"` is the difference in points.
@@ -33,7 +35,7 @@ class Arm(Sealed):
 
     label: str
     records: tuple[Record, ...]
-    within: tuple[str | int, ...] = ()  # where among a record's values its judgement stands
+    within: tuple[str | int, ...] = ()  # names that lead to the test results in a record's values
     units: str = ""
 
     def __post_init__(self) -> None:
@@ -42,84 +44,83 @@ class Arm(Sealed):
 
     @property
     def groups(self) -> list[list[Outcomes]]:
-        """The outcomes of each unit of replication, of an arm with several models a seed."""
+        """A list of models' outcomes for each seed; with a single seed, a list for each model."""
         by_seed: dict[Any, list[Outcomes]] = {}
         for record, outcomes in zip(self.records, self.outcomes, strict=True):
             by_seed.setdefault(_seed(record), []).append(outcomes)
-        found = list(by_seed.values())
-        return found if len(found) > 1 else [[one] for one in found[0]]
+        groups = list(by_seed.values())
+        return groups if len(groups) > 1 else [[outcomes] for outcomes in groups[0]]
 
     @property
-    def drawn(self) -> str:
-        """What those units are."""
+    def unit_name(self) -> str:
+        """Plural noun for these groups: "models" for several seeds, else `units` ("studies")."""
         several = len({_seed(record) for record in self.records}) > 1
-        return stats.MODELS if several else self.units
+        return stats.MODELS if several else self.units or stats.MODELS
 
     def _judged(self) -> list[Mapping[str, Any]]:
-        return [inside(record, self.within) for record in self.records]
+        """For each record, the part of its values that holds `outcomes`, `accuracy` and `loss`."""
+        return [value_at(record, self.within) for record in self.records]
 
     @property
     def outcomes(self) -> list[Outcomes]:
-        """Of each seed, for comparisons."""
+        """The test outcomes (which sentences were right) of each record, for comparisons."""
         return [judged["outcomes"] for judged in self._judged()]
 
     @property
     def accuracy(self) -> Estimate:
-        """On the test split, with its interval."""
-        if self.units and len(self.records) > 1:
-            return stats.group_accuracy(self.groups, of=self.drawn)
-        return stats.accuracy(self.outcomes)
+        """Mean test accuracy of the models, with its interval."""
+        return stats.accuracy(self.groups)
 
     @property
     def loss(self) -> Estimate:
-        """On the test split, the mean over the seeds."""
-        return stats.mean_of(self.each("loss"))
+        """Mean test loss of the models, without an interval."""
+        return stats.mean_of(self.values("loss"))
 
     @property
     def cases(self) -> tuple[Case, ...]:
         return tuple(record.case for record in self.records)
 
     def param(self, name: str) -> Any:
-        """A parameter of the configuration.
+        """The value of a case parameter, as the first record has it.
 
         Raises:
-            MadlError: it has no such parameter.
+            MadlError: the cases have no such parameter.
         """
         params = self.records[0].case.params
         if name not in params:
             raise MadlError(f"{self.label} has no parameter {name!r}; known: {', '.join(params)}")
         return params[name]
 
-    def each(self, name: str) -> list[Any]:
-        """What each seed's case gave under this name, beside the judgement."""
+    def values(self, name: str) -> list[Any]:
+        """The value `name` of each record, read from where its test results stand."""
         return [judged[name] for judged in self._judged()]
 
     def value(self, name: str) -> Any:
-        """What every seed's case gave under this name.
+        """The value `name`, which must be equal in all records.
 
         Raises:
-            MadlError: they gave several.
+            MadlError: the records differ in it.
         """
-        found = self.each(name)
-        if any(one != found[0] for one in found[1:]):
+        values = self.values(name)
+        if any(other != values[0] for other in values[1:]):
             raise MadlError(
-                f"the models of {self.label} do not share one {name!r}: take each(…), mean(…), or "
-                "the first model's (`first`), and say which"
+                f"the models of {self.label} do not share one {name!r}: take values(…), mean(…), "
+                "or the first model's (`first`), and say which"
             )
-        return found[0]
+        return values[0]
 
     def mean(self, name: str) -> float:
-        """Over the seeds."""
-        return fmean(float(one) for one in self.each(name))
+        """Mean of the value `name` over the records."""
+        return fmean(float(value) for value in self.values(name))
 
     @property
     def models(self) -> "list[Arm]":
-        """Each record's model by itself."""
+        """An arm for each single record."""
         return [replace(self, records=(record,)) for record in self.records]
 
     @property
     def first(self) -> "Arm":
-        """Of the first seed alone, for what is told of one model."""
+        """The arm of the first record alone, for a statement about one model."""
         return self.models[0]
 
     def __format__(self, spec: str) -> str:
@@ -132,61 +133,60 @@ class Arm(Sealed):
         return versus(self, other).estimate(self.accuracy.n)
 
 
-def inside(record: Record, within: Sequence[str | int]) -> Any:
-    """What a case gave under these names, each within the one before."""
-    found: Any = record.values
+def value_at(record: Record, within: Sequence[str | int]) -> Any:
+    """The value that a record holds under these nested names, outermost first."""
+    value: Any = record.values
     for name in within:
-        found = found[name]
-    return found
+        value = value[name]
+    return value
 
 
 def versus(a: Arm, b: Arm) -> Comparison:
-    """A minus B on test, paired by seed and example.
+    """Test accuracy of A minus that of B, paired by seed and sentence.
 
     Raises:
-        MadlError: the two arms have other seeds, or were judged on other examples.
+        MadlError: the arms have different seeds, or were judged on different sentences.
     """
-    seeds = [[_seed(record) for record in one.records] for one in (a, b)]
+    seeds = [[_seed(record) for record in side.records] for side in (a, b)]
     if seeds[0] != seeds[1]:
-        said = " and ".join(", ".join(map(str, one)) for one in seeds)
+        listed = " and ".join(", ".join(map(str, side)) for side in seeds)
         raise MadlError(
-            f"{a.label} and {b.label} cannot be compared: they have other seeds, {said}"
+            f"{a.label} and {b.label} cannot be compared: they have other seeds, {listed}"
         )
     try:
-        if a.units and len(a.records) > 1:
-            return stats.compare_groups(a.groups, b.groups, of=a.drawn)
-        return stats.compare(a.outcomes, b.outcomes)
+        return stats.compare(a.groups, b.groups, unit_name=a.unit_name)
     except ValueError as error:
         raise MadlError(f"{a.label} and {b.label} cannot be compared: {error}") from error
 
 
 def arm(records: Records, label: str = "", /, *within: str | int, **where: Scalar) -> Arm:
-    """The configuration with these parameters, all of its seeds.
+    """The arm of all records with these parameters; by default, its label lists the parameters.
 
-    One record a seed is one arm, too, where something was chosen for each seed: what is judged is
-    the way to choose. `within` leads to the judgement where a case judged several models.
+    `within` holds the nested names of the test results where a case judged several models. If
+    another parameter was chosen for each seed separately, the arm stands for the way to choose.
 
     Raises:
-        Pending: a seed is not there yet.
+        Pending: a planned case with these parameters has no result yet.
         MadlError: the parameters fit more than one configuration.
     """
-    found = records.all(**where)
+    matching = records.all(**where)
     name = label or ", ".join(f"{key} {value}" for key, value in where.items())
-    if len({_seed(record) for record in found}) < len(found):
-        params = [record.case.params for record in found]
+    if len({_seed(record) for record in matching}) < len(matching):
+        params = [record.case.params for record in matching]
         differ = sorted(
             key
-            for key in {key for of in params for key in of}.difference(DRAWN)
-            if len({repr(of.get(key)) for of in params}) > 1
+            for key in {key for named in params for key in named}.difference(DRAWN)
+            if len({repr(named.get(key)) for named in params}) > 1
         )
         raise MadlError(
             f"several configurations fit {name!r}; also give {', '.join(differ)}, "
             "or choose on the tuning seed"
         )
-    return Arm(label=name, records=tuple(sorted(found, key=_seed)), within=within)
+    return Arm(label=name, records=tuple(sorted(matching, key=_seed)), within=within)
 
 
 def _seed(record: Record) -> Any:
+    """The seed that the record's case was drawn with; 0 for a case without one."""
     return record.case.params.get(SEED, 0)
 
 
@@ -195,7 +195,7 @@ def _seed(record: Record) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TimedArm:
-    """One variant, timed: its interleaved samples by process, and what disturbed them.
+    """Timings of one variant: samples by process, and the load that other programs caused.
 
     `runs` are the JSON of `machine.timing.Measurement`, one a process. Formats as the median time
     of a call: `f"{arm}"` is "27.3 ms".
@@ -204,7 +204,7 @@ class TimedArm:
     label: str
     records: tuple[Record, ...]
     runs: tuple[Mapping[str, Any], ...] = field(repr=False)
-    within: tuple[str, ...] = ()  # where among a record's values its runs stand
+    within: tuple[str, ...] = ()  # names that lead to the runs in a record's values
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -212,42 +212,43 @@ class TimedArm:
 
     @property
     def samples_s(self) -> list[list[float]]:
-        """By process, in the order in which they were taken."""
+        """Seconds a call: a list for each process, in the order in which the samples were taken."""
         return [list(run["samples_s"]) for run in self.runs]
 
     @property
     def contention(self) -> list[float | None]:
-        """What others used of the machine during each process; None where that is unknown."""
+        """Share (0…1) of the machine that others used during each process; None if unknown."""
         return [run.get("contention") for run in self.runs]
 
     @property
     def _logs(self) -> list[float]:
-        """Of its units, without the processes that `stats.ratio` would drop."""
+        """Log of the median seconds of each uncontended process; of a single one, of its parts."""
         samples = self.samples_s
-        return stats.log_medians([samples[i] for i in self._quiet])
+        return stats.log_medians([samples[i] for i in self._uncontended])
 
     @property
-    def _quiet(self) -> list[int]:
-        return stats.quiet(self.contention)[0]
+    def _uncontended(self) -> list[int]:
+        """Indices of the processes beside which little else ran; of all, if they are too few."""
+        return stats.uncontended(self.contention)[0]
 
     @property
     def processes(self) -> int:
-        """How many are counted."""
-        return len(self._quiet)
+        """The number of processes that `median_s` and `time` are computed from."""
+        return len(self._uncontended)
 
     @property
     def median_s(self) -> float:
-        """Of a call: the geometric mean of the medians of its units, as ratios take it."""
+        """Seconds a call: the geometric mean of the medians of the uncontended processes."""
         return math.exp(fmean(self._logs))
 
     @property
     def time(self) -> Estimate:
-        """In milliseconds, with an interval from between its units."""
+        """Milliseconds a call; the interval comes from the scatter between processes."""
         logs = self._logs
         interval = None
         if len(logs) > 1:
-            made = stats.mean(logs, unit=Unit.TIMES, drawn="units")
-            interval = Interval(*(1e3 * math.exp(value) for value in made.interval))
+            mean = stats.mean(logs, unit=Unit.TIMES, unit_name="units")
+            interval = Interval(*(1e3 * math.exp(value) for value in mean.interval))
         return Estimate(1e3 * self.median_s, interval, Unit.MILLISECONDS, len(logs))
 
     @property
@@ -261,28 +262,30 @@ class TimedArm:
         return format(self.time)
 
     def __truediv__(self, other: "TimedArm") -> Estimate:
-        """How many times this one's time is the other's: `eager / compiled` is a speed-up."""
+        """This arm's time over the other's: `eager / compiled` is the speed-up of `compiled`."""
         return speed_up(other, over=self).estimate(len(self.runs))
 
 
-def timed(records: Records, variant: str, label: str = "", /, **where: Scalar) -> TimedArm:
-    """A variant in the records with these parameters: one record a process, or several in one.
+def timed_arm(records: Records, variant: str, label: str = "", /, **where: Scalar) -> TimedArm:
+    """The timings of a variant in all records with these parameters, of one or more processes each.
 
     Raises:
-        Pending: a record is not there yet, or its case could not time this.
+        Pending: a planned case has no record yet, or a record has no timing of this variant.
     """
-    found = records.all(**where)
-    measured = [record.values.get("measurements", {}).get(variant, ()) for record in found]
-    runs = [run for one in measured for run in (one if isinstance(one, list) else [one]) if run]
+    matching, name = records.all(**where), label or variant
+    measured = [record.values.get("measurements", {}).get(variant) for record in matching]
+    if not all(measured):
+        raise Pending(f"{name} in each of its processes")
+    runs = [run for m in measured for run in (m if isinstance(m, list) else [m])]
     within = ("measurements", variant)
-    return TimedArm(label=label or variant, records=tuple(found), runs=tuple(runs), within=within)
+    return TimedArm(label=name, records=tuple(matching), runs=tuple(runs), within=within)
 
 
 def speed_up(candidate: TimedArm, *, over: TimedArm) -> Comparison:
-    """How many times as fast the candidate is as what it is held against.
+    """Log of (time of `over` / time of `candidate`), by process: above 0, the candidate is faster.
 
     Raises:
-        MadlError: the two were not timed together.
+        MadlError: the two were not timed together: their processes or samples do not pair.
     """
     pairs = zip(candidate.contention, over.contention)
     crowded = [

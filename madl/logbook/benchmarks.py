@@ -1,7 +1,7 @@
-"""Runs of `benchmarks/` that are kept with the project and shown on its pages.
+"""Results of `benchmarks/` that are kept with the project and shown on its pages.
 
-Benchmarks hold peers beside ours that the logbook itself does not need, so they are run by hand.
-What is kept are samples; a page says what follows from them.
+Benchmarks time our code against other packages, which the logbook itself does not need, so they are
+run by hand. Kept are the samples; pages compute ratios and intervals of them.
 """
 
 import json
@@ -16,11 +16,11 @@ from madl.errors import MadlError
 from madl.files import read_text, write_atomically
 from madl.logbook.arms import TimedArm
 from madl.logbook.records import Pending, Row
-from madl.logbook.stats import per_cent
+from madl.logbook.values import per_cent
 from madl.machine import device
 
-OUTCOMES = ("supported", "undecided", "refuted", "beside other work")  # of a claim, run again
-KEPT = 40  # samples of a variant, from all over its run, shared among its processes
+OUTCOMES = ("supported", "undecided", "refuted", "beside other work")  # of a repeated claim
+KEPT = 40  # samples kept of a variant over all its processes, evenly spaced in time
 ROOT = Path(os.environ.get("MADL_ROOT") or Path(__file__).resolve().parents[2])
 FOLDER = ROOT / "docs" / "data" / "benchmarks"
 
@@ -30,15 +30,20 @@ def publish(
     rows: Sequence[Mapping[str, Any]],
     *,
     machine: str,
-    peers: Sequence[str],
+    peers: Sequence[str] | Mapping[str, str],
     contention: float | None,
     folder: Path | None = None,
     **more: Any,
 ) -> Path:
-    """Write the rows, and the machine, versions and day that they hold for, where pages look."""
+    """Write rows, with the machine, versions and today's date, as `docs/data/benchmarks/NAME.json`.
+
+    `peers` are the compared packages, or their versions by name; `contention` is the share (0…1) of
+    the machine that others used. Returns the path.
+    """
+    known = isinstance(peers, Mapping)
     run = {
         "machine": machine,
-        "versions": {peer: device.version(peer) for peer in peers},
+        "versions": dict(peers) if known else {peer: device.version(peer) for peer in peers},
         "date": datetime.now(UTC).date().isoformat(),
         "contention": contention,
     }
@@ -48,42 +53,42 @@ def publish(
     return path
 
 
-def timed(work: str, samples_s: Mapping[str, Sequence[Sequence[float]]]) -> list[dict[str, Any]]:
-    """A row for each variant: its samples by process, interleaved with the others', in
-    microseconds a call.
-    """
-    made: list[dict[str, Any]] = []
+def timed_rows(
+    work: str, samples_s: Mapping[str, Sequence[Sequence[float]]]
+) -> list[dict[str, Any]]:
+    """A row for each variant: its samples by process, thinned to about `KEPT`, in µs a call."""
+    rows: list[dict[str, Any]] = []
     for variant, processes in samples_s.items():
         most = -(-KEPT // len(processes))
         kept = [taken[:: -(-len(taken) // most)] for taken in processes]
         samples = [[float(f"{1e6 * s:.4g}") for s in taken] for taken in kept]
-        made.append({"work": work, "variant": variant, "samples_us": samples})
-    return made
+        rows.append({"work": work, "variant": variant, "samples_us": samples})
+    return rows
 
 
 def arms(name: str) -> dict[str, dict[str, TimedArm]]:
-    """Work → variant → its times.
+    """The timings of a published benchmark: work → variant → timed arm.
 
     Raises:
         Pending: it was never published.
     """
-    found: dict[str, dict[str, TimedArm]] = {}
+    works: dict[str, dict[str, TimedArm]] = {}
     published = read(name)
     contention = published["run"]["contention"]
     for row in published["rows"]:
-        found.setdefault(row["work"], {})[row["variant"]] = arm(row, contention=contention)
-    return found
+        works.setdefault(row["work"], {})[row["variant"]] = arm(row, contention=contention)
+    return works
 
 
 def arm(row: Mapping[str, Any], *, contention: float | None) -> TimedArm:
-    """The times of one row that `timed` made."""
+    """The timed arm of one row that `timed_rows` made."""
     taken = ([1e-6 * us for us in process] for process in row["samples_us"])
     runs = tuple({"samples_s": samples, "contention": contention} for samples in taken)
     return TimedArm(label=row["variant"], records=(), runs=runs)
 
 
 def run_table(name: str) -> Sequence[Row]:
-    """On which machine, with which peers, and how busy it was."""
+    """Rows of a table about a benchmark's run: machine, versions of peers, date, load by others."""
     run = read(name)["run"]
     share = run["contention"]
     busy = "unknown" if share is None else f"{per_cent(share)} of the machine"
@@ -96,25 +101,27 @@ def run_table(name: str) -> Sequence[Row]:
 
 
 def repeated(stem: str, *, machine: str, code: str) -> dict[str, dict[str, Any]]:
-    """A page's claims that `repeats` has of that machine and code, by claim: outcomes, and the
-    effects as log ratios, as only claims on times are run again.
+    """The published repeats (`doctor --repeat`) of a page's claims on times, by claim.
+
+    Each is a row with counts of outcomes, and `effects` as log ratios. Empty if the published
+    repeats are of another machine or other code.
     """
     try:
-        found = read("repeats")
+        repeats = read("repeats")
     except (Pending, MadlError):  # what is broken is said on the machine's page
         return {}
-    if (found["run"]["machine"], found.get("code", {}).get(stem)) != (machine, code):
+    if (repeats["run"]["machine"], repeats.get("code", {}).get(stem)) != (machine, code):
         return {}
     return {
         row["claim"].removeprefix(f"{stem}."): row
         | {"effects": list(map(math.log, row["effects"]))}
-        for row in found["rows"]
+        for row in repeats["rows"]
         if row["claim"].startswith(f"{stem}.")
     }
 
 
 def read(name: str, folder: Path | None = None) -> dict[str, Any]:
-    """The last published run: its `rows`, the machine (`run`), and what was kept beside them.
+    """The last published run of a benchmark: its `rows`, the machine (`run`), and further fields.
 
     Raises:
         Pending: it was never published.
@@ -125,9 +132,9 @@ def read(name: str, folder: Path | None = None) -> dict[str, Any]:
         raise Pending(f"a published run of the benchmark {name}")
     to_do = "restore it, or publish the run again"
     try:
-        found: Any = json.loads(read_text(path, to_do))
+        published: Any = json.loads(read_text(path, to_do))
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not {"run", "rows"} <= found.keys():
+        published = None
+    if not isinstance(published, dict) or not {"run", "rows"} <= published.keys():
         raise MadlError(f"{path} is not a published run; {to_do}")
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", published)

@@ -5,10 +5,10 @@
 
 A row's cell is a number, a text, an `Estimate` or an `Arm`; the last two carry an interval, which
 marks draw as a band or a bar. Rows are the CSV, the table and the alt text too, so a chart cannot
-show what its data do not hold. One thing has one colour everywhere, by the name of its series.
+show what its data do not hold. A series has the same colour in every chart, by its name.
 
 Units: cells hold what `records` hold (fractions, seconds, bytes); an axis says what they are shown
-in. Rows of a facet's value make one of several small charts with common axes.
+in. With `facet`, a column, each of its values has a small chart of its own, with common axes.
 """
 
 import csv
@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeGuard
 from madl.errors import MadlError
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.records import Row
-from madl.logbook.stats import Estimate, Interval, number
+from madl.logbook.values import Estimate, Interval, number
 
 Scale = Literal["linear", "log2", "log10", "category"]
 Kind = Literal["line", "points", "bars", "intervals", "cells", "level", "span"]
@@ -29,7 +29,7 @@ Kind = Literal["line", "points", "bars", "intervals", "cells", "level", "span"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What an axis shows: `column` names the cells of an x axis; marks name those of a y axis."""
+    """An x or y axis. `column` holds the places along it; an axis of values has none: marks do."""
 
     label: str
     unit: str = ""
@@ -43,14 +43,14 @@ class Axis:
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
     def number(self, value: int | float) -> str:
-        """A cell's number as the axis shows it; a count stays a count."""
+        """A cell's number as text, times `factor`; an integer without a factor stays exact."""
         return number(value if self.factor == 1 else value * self.factor)
 
 
 def linear(
     column: str | None = None, label: str = "", unit: str = "", *, factor: float = 1.0, **more: Any
 ) -> Axis:
-    """A linear axis; as an x axis, of a column."""
+    """A linear axis of the places in a column; without a column, of values."""
     return Axis(column=column, label=label or column or "", unit=unit, factor=factor, **more)
 
 
@@ -63,18 +63,18 @@ def doubling(column: str | None, unit: str = "", *, label: str = "", **more: Any
 
 
 def category(column: str, label: str = "") -> Axis:
-    """One place a text, in the rows' order."""
+    """An axis with a place for each text of a column, in the rows' order."""
     return Axis(column=column, label=label or column, scale="category")
 
 
 def percent(label: str, *, column: str | None = None, **more: Any) -> Axis:
-    """Fractions, shown per hundred."""
+    """An axis on which fractions are shown in per cent."""
     return Axis(label=label, unit="%", column=column, factor=100.0, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """One thing drawn. `column` is its y cells; `label` names its series, and so its colour."""
+    """A part of a chart, such as a line: `column` holds its values, `label` names its series."""
 
     kind: Kind
     label: str
@@ -90,12 +90,12 @@ class Mark:
 
     @property
     def columns(self) -> list[str]:
-        """Every column it reads."""
+        """The names of all columns that the mark reads."""
         named = [self.column, self.text, self.by]
         return [name for name in named if name is not None]
 
     def names(self, rows: Sequence[Row]) -> list[str]:
-        """Its series: its label, or each value of the column that splits it."""
+        """The names of its series: its label, or each distinct value of the column `by`."""
         if self.by is None:
             return [self.label]
         return list(
@@ -109,43 +109,43 @@ def line(column: str, label: str = "", *, markers: bool = True, like: str | None
 
 
 def points(column: str, *, text: str | None = None, by: str | None = None) -> Mark:
-    """A point a row, with bars where cells have intervals, named by `text`, coloured by `by`."""
+    """A point for each row, with a bar if its cell has an interval; `by` and `text` are columns."""
     return Mark(kind="points", label=column, column=column, text=text, by=by)
 
 
 def bars(*columns: str, stacked: bool = False) -> list[Mark]:
-    """Bars over a category axis: one a column, side by side or on top of one another."""
+    """A mark for each column, over a category axis: bars side by side, or stacked."""
     return [Mark(kind="bars", label=name, column=name, stacked=stacked) for name in columns]
 
 
 def intervals(column: str, *, by: str | None = None) -> Mark:
-    """A dot and its interval a row, lying: the x axis is the value, the categories stand on y."""
+    """A dot with a horizontal interval for each row: values along x, categories along y."""
     return Mark(kind="intervals", label=column, column=column, by=by)
 
 
 def cells(column: str) -> Mark:
-    """A heat map: two category axes, a shaded cell a row, its number in it where there is room."""
+    """A heat map over two category axes: a shaded cell for each row, with its number if it fits."""
     return Mark(kind="cells", label=column, column=column)
 
 
 def level(value: Any, label: str = "") -> Mark:
-    """A horizontal line for reference: a number, an Estimate or an Arm, with its band."""
+    """A horizontal reference line at a number, an Estimate or an Arm; these have a band, too."""
     named = label or (value.label if isinstance(value, Arm | TimedArm) else "")
     return Mark(kind="level", label=named, value=value)
 
 
 def span(low: float, high: float, label: str) -> Mark:
-    """A shaded part of the x axis."""
+    """A shaded range of the x axis."""
     return Mark(kind="span", label=label, low=low, high=high)
 
 
 class NoRows(MadlError):
-    """A chart without rows: a bug once all records are there, and pending until then."""
+    """Error of a chart without rows: a fault if all records are there, else it is pending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Rows and how to look at them; see the module.
+    """Rows, the axes and marks that show them, and the column that splits them into small charts.
 
     Raises:
         MadlError: no rows, a mark or axis of an unknown column, or a level that is no number.
@@ -171,18 +171,32 @@ class Chart:
             if mark.kind == "level" and not _is_number(plain(mark.value)):
                 raise MadlError(f"the level {mark.label!r} is no number: {mark.value!r}")
 
+    @property
+    def is_horizontal(self) -> bool:
+        """Whether categories stand on the y axis, so that values run along x."""
+        return self.y.scale == "category"
+
+    @property
+    def value_axis(self) -> Axis:
+        return self.x if self.is_horizontal else self.y
+
+    @property
+    def place_axis(self) -> Axis:
+        """The axis along which widths, formats or layers stand, not the values measured of them."""
+        return self.y if self.is_horizontal else self.x
+
     def owners(self) -> dict[str, Mark]:
-        """The names in the legend, each once, and the mark behind each."""
-        found: dict[str, Mark] = {}
+        """Name in the legend → the first mark of that name; heat maps have none."""
+        marks: dict[str, Mark] = {}
         for mark in self.marks:
             if mark.kind != "cells":
                 for name in mark.names(self.rows):
-                    found.setdefault(name, mark)
-        return found
+                    marks.setdefault(name, mark)
+        return marks
 
 
 def plain(cell: Any) -> Any:
-    """What a cell holds: a number or text as it is, the value of an Estimate, an Arm's accuracy."""
+    """A cell as a bare number or text: of an Estimate its value, of an arm its accuracy or time."""
     estimate = estimated(cell)
     return cell if estimate is None else estimate.plain[0]
 
@@ -191,14 +205,20 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def each_of(cell: Any) -> list[float]:
+    """The effects of a cell's units, of an Estimate that is an effect; else none."""
+    estimate = estimated(cell)
+    return [] if estimate is None else estimate.plain_each
+
+
 def interval_of(cell: Any) -> Interval | None:
-    """The interval that a cell carries."""
+    """The interval of a cell that is an Estimate or an arm; None of any other."""
     estimate = estimated(cell)
     return None if estimate is None else estimate.plain[1]
 
 
 def estimated(cell: Any) -> Estimate | None:
-    """The estimate behind a cell, if there is one."""
+    """The Estimate of a cell: of an arm its accuracy or time; None of a number or text."""
     if isinstance(cell, Arm):
         return cell.accuracy
     if isinstance(cell, TimedArm):
@@ -207,10 +227,10 @@ def estimated(cell: Any) -> Estimate | None:
 
 
 def data_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows as plain numbers and texts, intervals in columns of their own."""
+    """The rows as bare numbers and texts; intervals get two columns, "NAME low" and "NAME high"."""
     columns = {column: None for row in rows for column in row}
     carried = {c for c in columns for row in rows if interval_of(row.get(c)) is not None}
-    found: list[dict[str, Any]] = []
+    flat_rows: list[dict[str, Any]] = []
     for row in rows:
         flat: dict[str, Any] = {}
         for column in columns:
@@ -218,12 +238,12 @@ def data_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
             if column in carried:
                 low, high = interval_of(row.get(column)) or (None, None)
                 flat |= {f"{column} low": low, f"{column} high": high}
-        found.append(flat)
-    return found
+        flat_rows.append(flat)
+    return flat_rows
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """The rows as CSV, long fractions to five digits."""
+    """The rows as CSV text; numbers of more than three decimals get five significant digits."""
     flat, text = data_rows(rows), io.StringIO()
     writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
     writer.writeheader()
@@ -240,14 +260,13 @@ PER_NUMBER = ("%", "×")  # units that stand behind each number
 
 
 def alt_text(chart: Chart, title: str = "") -> str:
-    """What the chart says, in words: its finding, each series from end to end, the references."""
+    """The chart in words: title, axes, each series' first and last value, levels and spans."""
     y, x = (axis.label if axis.unit in PER_NUMBER else axis.title for axis in (chart.y, chart.x))
     axes = " against ".join(filter(None, (y, x)))
     parts = [title.removesuffix("."), axes]
     for mark in chart.marks:
         if mark.kind == "level":
-            lies = chart.y.scale == "category"
-            parts.append(f"{mark.label}: {shown(mark.value, chart.x if lies else chart.y)}")
+            parts.append(f"{mark.label}: {shown(mark.value, chart.value_axis)}")
         elif mark.kind == "span":
             low, high = (shown(end, chart.x) for end in (mark.low, mark.high))
             parts.append(f"Shaded, {mark.label}: {low} to {high}")
@@ -257,7 +276,7 @@ def alt_text(chart: Chart, title: str = "") -> str:
 
 
 def _ends(chart: Chart, mark: Mark, name: str) -> str:
-    """A series' first and last value and where they are; of cells, the least and the greatest."""
+    """A series in words: its first and last value and their places; of a heat map, its range."""
     column = mark.column or ""
     rows = [r for r in chart.rows if mark.by is None or str(r.get(mark.by)) == name]
     rows = [row for row in rows if plain(row.get(column)) is not None]
@@ -266,23 +285,23 @@ def _ends(chart: Chart, mark: Mark, name: str) -> str:
     if mark.kind == "cells":
         values = sorted(plain(row[column]) for row in rows)
         return f"{name}: {number(values[0])} to {number(values[-1])} in {len(rows)} cells"
-    lies = chart.y.scale == "category"
-    along, across = (chart.y, chart.x) if lies else (chart.x, chart.y)
-    if (place := along.column) is not None and along.scale != "category":
+    axis = chart.place_axis
+    if (place := axis.column) is not None and axis.scale != "category":
         rows.sort(key=lambda row: plain(row.get(place)) or 0)
     ends = [rows[0], rows[-1]] if len(rows) > 1 else rows
-    values = (f"{shown(row[column], across)}{_where(chart, along, row)}" for row in ends)
+    values = (f"{shown(row[column], chart.value_axis)}{_where(chart, row)}" for row in ends)
     return f"{name}: {' to '.join(values)}"
 
 
-def _where(chart: Chart, along: Axis, row: Row) -> str:
-    places = [row.get(chart.facet or ""), row.get(along.column or "")]
-    words = [shown(place, along) for place in places if place is not None]
+def _where(chart: Chart, row: Row) -> str:
+    """The facet and place of a row in words, " at 4, FP8"; empty if it has neither."""
+    places = [row.get(chart.facet or ""), row.get(chart.place_axis.column or "")]
+    words = [shown(place, chart.place_axis) for place in places if place is not None]
     return f" at {', '.join(words)}" if words else ""
 
 
 def shown(cell: Any, axis: Axis) -> str:
-    """A cell in words, on an axis' scale."""
+    """A cell's value as text in the axis' unit, which is written only if it is % or ×."""
     value = plain(cell)
     if not _is_number(value):
         return str(value)

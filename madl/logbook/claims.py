@@ -1,10 +1,10 @@
-"""Claims that can lose: a hypothesis with its test, and what becomes of it.
+"""Claims: hypotheses that the data can contradict, their tests, and the verdicts on them.
 
 The **hypothesis** is the docstring of the claim: one sentence without measured numbers, written
-before the run, that the data can contradict. The claim's function returns a **contrast**: what is
-compared, and the question asked of it. The one to three **primary** claims of a page are one
-family: a verdict comes from Holm's adjusted p value. A secondary comparison has an effect and an
-interval, and never a verdict. The page's template holds the sentences.
+before the run. The claim's function returns a **contrast**: what is compared, and the question
+asked of it. The one to three **primary** claims of a page are one family: a verdict comes from
+Holm's adjusted p value. A secondary comparison has an effect and an interval, and never a verdict.
+The page's template holds the sentences.
 
     @page.claim(primary=True)
     def training_on_wins_back_accuracy(r: Records) -> Contrast:
@@ -12,24 +12,27 @@ interval, and never a verdict. The page's template holds the sentences.
         return compare(qat(r, 4), ptq(r, 4))  # or .no_worse(0.02), .within(0.02), .more_than(0.02)
 """
 
-import ast
-import hashlib
-import inspect
-import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Literal
 
 from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, speed_up, versus
 from madl.logbook.records import Case, Record, Records, Run
-from madl.logbook.stats import ALPHA, Comparison
+from madl.logbook.registration import claim_digest
+from madl.logbook.stats import Comparison
+from madl.logbook.values import ALPHA, Interval
 
 Verdict = Literal["supported", "refuted", "undecided", "not measured"]
 State = Literal["registered", "known", "worded after"]
-STATES: tuple[State, ...] = ("registered", "known", "worded after")  # the later, the worse
-EQUAL = 1e-9  # of an effect: sums of fractions that should be equal differ by less
+STATES: tuple[State, ...] = ("registered", "known", "worded after")  # from best to worst
+EQUAL = 1e-9  # effects that differ by less are equal: sums of fractions are rounded
+BLOCKED = {  # `Comparison.blocked` → why the comparison of times decides nothing
+    "contended": "other programs kept the machine busy; run it again with --force",
+    "unknown load": "how busy the machine was meanwhile is not known",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,28 +43,29 @@ class Contrast:
     cases: tuple[Case, ...]
     a: Arm | TimedArm | None = None
     b: Arm | TimedArm | None = None
-    boundary: float = 0.0  # the truth that supports lies above it …
-    margin: float | None = None  # … or, for an equivalence, within this of zero
+    boundary: float = 0.0  # the hypothesis is that the true effect is above this …
+    margin: float | None = None  # … or, for an equivalence, closer to zero than this
 
     def more_than(self, margin: float) -> "Contrast":
-        """Whether A is better than B by more than the margin (of times: 0.05 is 5 %)."""
+        """The contrast: is A better than B by more than the margin (of times, 0.05 is 5 %)?"""
         return replace(self, boundary=self.comparison.unit.stored(_positive(margin)))
 
     def no_worse(self, margin: float) -> "Contrast":
-        """Non-inferiority: whether A is at most the margin worse than B. A better A passes."""
+        """The contrast: is A at most the margin worse than B, or better (non-inferiority)?"""
         return replace(self, boundary=-self.comparison.unit.stored(_positive(margin)))
 
     def within(self, margin: float) -> "Contrast":
-        """Equivalence, by two one-sided tests: whether A and B differ by less than the margin."""
+        """The contrast: do A and B differ by less than the margin (two one-sided tests)?"""
         return replace(self, margin=self.comparison.unit.stored(_positive(margin)))
 
     @property
     def boundaries(self) -> tuple[float, ...]:
-        """That the effect is held against: zero, or the ends of a margin."""
+        """True effects that the data are tested against: the boundary, or both ends of a margin."""
         return (self.boundary,) if self.margin is None else (-self.margin, self.margin)
 
     def p_values(self) -> tuple[float, float]:
-        """For the hypothesis, and against it."""
+        """Two p values: the first is small if the data support the hypothesis, the second if they
+        refute it. Both are 1 if the comparison is blocked."""
         if self.comparison.blocked:
             return 1.0, 1.0
         tails = self.comparison.tails
@@ -71,26 +75,39 @@ class Contrast:
         low, high = tails(-self.margin), tails(self.margin)
         return max(low.above, high.below), min(1.0, 2 * min(high.above, low.below))
 
+    def interval(self, level: float = ALPHA) -> Interval:
+        """The interval that lies on one side of every boundary if a test at this level decides."""
+        return self.comparison.interval_at(1 - self._two_sided(level))
+
     def smallest(self, level: float = ALPHA) -> float:
-        """Least distance of a truth from the boundary that is decided, with 80 % power."""
-        return self.comparison.smallest(level if self.margin is None else 2 * level)
+        """Least distance of a true effect from the boundary that is decided with 80 % power."""
+        return self.comparison.smallest(self._two_sided(level))
+
+    def _two_sided(self, level: float) -> float:
+        """The level of a two-sided test: an equivalence is two one-sided ones."""
+        return level if self.margin is None else 2 * level
 
     def holds(self, effect: float) -> bool:
-        """Whether an effect lies on the hypothesis' side: a loss of just the margin does, a gain of
-        just the margin does not."""
+        """Whether an effect fits the hypothesis: with `no_worse`, a loss of just the margin does;
+        with `more_than`, a gain of just the margin does not."""
         if self.margin is not None:
             return abs(effect) < self.margin
         return effect > self.boundary - (EQUAL if self.boundary < 0 else 0.0)
 
 
 def _positive(margin: float) -> float:
+    """The margin itself. Raises: MadlError: it is not positive."""
     if margin <= 0:
         raise MadlError(f"a margin is positive, got {margin:g}")
     return margin
 
 
 def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
-    """A against B, on test: accuracy where they are models, speed where they were timed."""
+    """The contrast of A with B: by test accuracy, or by speed where both were timed.
+
+    Raises:
+        MadlError: one is a model and the other a time, or the two do not pair.
+    """
     if isinstance(a, TimedArm) and isinstance(b, TimedArm):
         comparison = speed_up(a, over=b)
     elif isinstance(a, Arm) and isinstance(b, Arm):
@@ -102,56 +119,49 @@ def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
 
 
 def contrast(comparison: Comparison, records: Iterable[Record]) -> Contrast:
-    """Any comparison of `stats`, with the records that it was made of."""
+    """The contrast of any comparison of `stats`, made of the values of these records."""
     return Contrast(comparison=comparison, cases=tuple(record.case for record in records))
-
-
-def pooled(contrasts: Sequence[Contrast]) -> list[Contrast]:
-    """Contrasts of one kind, on the same seeds, which share the variance between seeds.
-
-    Raises:
-        MadlError: they are of other seeds.
-    """
-    drawn = {tuple(c.params.get("seed") for c in one.a.cases) for one in contrasts if one.a}
-    try:
-        if len(drawn) > 1:
-            raise ValueError("only comparisons on the same seeds share their variance")
-        made = stats.pooled([one.comparison for one in contrasts])
-    except ValueError as error:
-        names = ", ".join(one.a.label for one in contrasts if one.a)
-        raise MadlError(f"{names} cannot be pooled: {error}") from error
-    cases = tuple({case.key: case for one in contrasts for case in one.cases}.values())
-    return [replace(one, comparison=new, cases=cases) for one, new in zip(contrasts, made)]
 
 
 # ---- claims and what became of them -------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """A hypothesis and its test, as an experiment declares it."""
 
     name: str
     hypothesis: str
-    test: Callable[[Records], Contrast]
+    test: Callable[[Records], object]  # returns a `Contrast`, if the page is right
     primary: bool = False
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """Of the hypothesis and the test."""
-        text = self.hypothesis + "".join(_sources(self.test, {}).values())
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        """The digest of hypothesis and test, by which records register the claim."""
+        return claim_digest(self.hypothesis, self.test)
+
+    def contrast(self, records: Records) -> Contrast:
+        """The contrast that the claim's test makes of these records.
+
+        Raises:
+            TypeError: the test returns something else.
+        """
+        result = self.test(records)
+        if isinstance(result, Contrast):
+            return result
+        returned = type(result).__name__
+        raise TypeError(f"it returns {returned}; return a comparison, compare(a, b)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of a claim. Of one that was not measured, `why`, and no number at all."""
+    """The outcome of a claim; if it was not measured, `why` is the reason and no number is set."""
 
     name: str
     hypothesis: str
     primary: bool
     verdict: Verdict | None  # None of a secondary comparison
-    why: str = ""  # it was not measured
+    why: str = ""  # the reason, if it was not measured
     contrast: Contrast | None = None
     p: float | None = None
     p_adjusted: float | None = None  # by Holm, among the page's primary claims
@@ -160,7 +170,7 @@ class Result:
 
     @property
     def comparison(self) -> Comparison:
-        """Raises: MadlError: it was not measured."""
+        """The claim's comparison. Raises: MadlError: it was not measured."""
         return self._measured.comparison
 
     @property
@@ -172,8 +182,17 @@ class Result:
         return self.contrast.cases if self.contrast else ()
 
     @property
+    def interval(self) -> Interval:
+        """The interval that excludes the boundaries if they are decided: at Holm's level.
+
+        Raises:
+            MadlError: it was not measured.
+        """
+        return self._measured.interval(self.level or ALPHA)
+
+    @property
     def smallest(self) -> float:
-        """Least distance from the boundary that could have been decided, at Holm's level.
+        """Least distance of a true effect from the boundary that is decided with 80 % power.
 
         Raises:
             MadlError: it was not measured.
@@ -182,9 +201,9 @@ class Result:
 
     @property
     def agree(self) -> int:
-        """How many of `comparison.by_unit` lie on the hypothesis' side of the boundary."""
-        made = self.contrast
-        return sum(map(made.holds, made.comparison.by_unit)) if made else 0
+        """The number of units (models, studies, processes) whose own effect fits the hypothesis."""
+        contrast = self.contrast
+        return sum(map(contrast.holds, contrast.comparison.by_unit)) if contrast else 0
 
     @property
     def decided(self) -> Verdict:
@@ -202,6 +221,7 @@ class Result:
 
     @property
     def _measured(self) -> Contrast:
+        """The claim's contrast. Raises: MadlError: it was not measured."""
         if self.contrast is None:
             raise MadlError(f"claim {self.name!r} is not measured ({self.why})")
         return self.contrast
@@ -209,16 +229,21 @@ class Result:
 
 def judge(
     claims: Mapping[str, Claim],
-    contrasts: Mapping[str, Contrast],
-    missing: Mapping[str, str],
+    contrasts: Mapping[str, Contrast | str],
     registered: Mapping[str, Run],
 ) -> dict[str, Result]:
-    """Every claim of a page; the primary ones are one family.
+    """The result of each claim of a page, by name; Holm's test takes the primary ones as a family.
 
-    `missing` says what keeps a claim from being measured; `registered` holds, by the key of a case
-    of this page, the run of its record.
+    Other claims get no verdict. `contrasts` holds each claim's contrast, or why there is none.
+    `registered` holds the run of each record of this page, by the key of its case: by the claims
+    that it registered, a result says whether its claim stood before the data.
     """
-    sides = {name: one.p_values() for name, one in contrasts.items()}
+    measured = {
+        name: contrast
+        for name, contrast in contrasts.items()
+        if isinstance(contrast, Contrast) and not contrast.comparison.blocked
+    }
+    sides = {name: contrast.p_values() for name, contrast in measured.items()}
     family = {name: min(sides[name]) for name in sides if claims[name].primary}
     adjusted, levels = stats.holm(family), stats.holm_levels(family)
 
@@ -238,72 +263,32 @@ def judge(
             hypothesis=claim.hypothesis,
             primary=claim.primary,
             verdict=verdict(name),
-            why="" if name in contrasts else missing.get(name, ""),
-            contrast=contrasts.get(name),
+            why=_why_none(contrasts[name]),
+            contrast=measured.get(name),
             p=family.get(name),
             p_adjusted=adjusted.get(name),
             level=levels.get(name),
-            state=_state(claim, contrasts.get(name), registered),
+            state=_state(claim, measured.get(name), registered),
         )
         for name, claim in claims.items()
     }
 
 
-def _state(claim: Claim, made: Contrast | None, registered: Mapping[str, Run]) -> State:
-    """The worst of all records that it rests on."""
-    cases = made.cases if made else ()
+def _why_none(contrast: Contrast | str) -> str:
+    """Why a claim has no comparison that can decide it; empty where it has one."""
+    return contrast if isinstance(contrast, str) else BLOCKED.get(contrast.comparison.blocked, "")
+
+
+def _state(claim: Claim, contrast: Contrast | None, registered: Mapping[str, Run]) -> State:
+    """The worst registration among the page's own records that the claim's contrast uses; if it
+    uses none of them, among all of the page's own."""
+    cases = contrast.cases if contrast else ()
     held = [registered[case.key] for case in cases if case.key in registered]
     held = held or list(registered.values())  # of others' data alone: registered by the page's own
     digest = claim.digest
 
-    def of(run: Run) -> int:
-        known = (run.at_first, run.claims)
-        return next((i for i, one in enumerate(known) if one.get(claim.name) == digest), 2)
+    def rank(run: Run) -> int:
+        known = (run.preregistered_claims, run.claims)
+        return next((i for i, digests in enumerate(known) if digests.get(claim.name) == digest), 2)
 
-    return STATES[max(map(of, held), default=0)]
-
-
-def _sources(fn: Callable[..., Any], found: dict[str, str]) -> dict[str, str]:
-    """The test's source, and the helpers and constants (margins) of its own file that it reads."""
-    tree = _without_words(fn)
-    found[fn.__qualname__] = _written(tree)
-    known = {**fn.__globals__, **inspect.getclosurevars(fn).nonlocals}
-    for name in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
-        value = inspect.unwrap(known[name]) if callable(known.get(name)) else known.get(name)
-        if inspect.isfunction(value) and value.__module__ == fn.__module__:
-            if value.__qualname__ not in found:
-                _sources(value, found)
-        elif name in known and _is_plain(value):
-            found[f"{fn.__qualname__} {name}"] = repr(value)
-    return found
-
-
-def _without_words(fn: Callable[..., Any]) -> ast.Module:
-    """A function without comments, decorators and docstring."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            node.decorator_list = []
-            if ast.get_docstring(node) is not None:
-                node.body = node.body[1:] or [ast.Pass()]
-    return tree
-
-
-def _written(node: Any) -> str:
-    """A tree as text, the same on every version of Python: nothing that is empty, no positions."""
-    if isinstance(node, list):
-        return "[" + " ".join(_written(one) for one in node) + "]"  # pyright: ignore[reportUnknownVariableType]
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = ((name, value) for name, value in ast.iter_fields(node) if name not in ("ctx", "kind"))
-    parts = (f"{name}={_written(value)}" for name, value in fields if value not in (None, []))
-    return f"{type(node).__name__}({' '.join(parts)})"
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether it is made of numbers and texts, which print the same in every process."""
-    if isinstance(value, Mapping):
-        return all(_is_plain(part) for pair in value.items() for part in pair)  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, tuple | list):
-        return all(map(_is_plain, value))  # pyright: ignore[reportUnknownArgumentType]
-    return value is None or isinstance(value, str | int | float)
+    return STATES[max(map(rank, held), default=0)]

@@ -22,30 +22,31 @@ ROUND = 4
 class Panel:
     """One part of a drawing: SVG text that takes its colours from the page.
 
-    In an explainer HTML, too; a script writes where there is a `field`.
+    In an explainer (a drawing with a script) `svg` may be HTML, too, in which the script replaces
+    the text of each `field`.
     """
 
     title: str
     svg: str
-    folded: bool = True
+    folded: bool = True  # shown closed until a click opens it
 
 
 def field(name: str, text: object, tag: str = "span", look: str = "") -> str:
-    """A text that the script of an explainer replaces, by its name."""
+    """HTML of a text that an explainer's script replaces, by this name; `look` is its CSS class."""
     known = f' class="{look}"' if look else ""
     return f'<{tag}{known} data-f="{name}">{html.escape(str(text))}</{tag}>'
 
 
 def says(text: str) -> str:
-    """The sentence of an explainer, which is read aloud when it changes."""
+    """HTML of an explainer's sentence, which is read aloud when the script changes it."""
     return field("says", text, "p", "says")
 
 
 def field_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of an explainer; a row's cells are HTML, the first of them its name."""
-    top = "".join(f"<th>{html.escape(one)}</th>" for one in head)
+    """HTML of a table in an explainer; a row's cells are HTML, the first of them its heading."""
+    top = "".join(f"<th>{html.escape(title)}</th>" for title in head)
     body = "".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{one}</td>" for one in cells)}</tr>'
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
         for first, *cells in rows
     )
     return f'<table class="fields"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
@@ -53,7 +54,7 @@ def field_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """One row: what it is called, what it does, where its inputs come from.
+    """One node of the graph, drawn as a row: its name, what it does, the names of nodes it reads.
 
     `look` names the style (`op`, `input`, `weight`, `dropout`, `added`, `removed`, `rewired` …).
     """
@@ -68,7 +69,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wire:
-    """A value on its way: from a row to the rows that use it, in a lane."""
+    """A line in a lane of the gutter: from the row that makes a value to the rows that use it."""
 
     source: int
     targets: tuple[int, ...]
@@ -76,7 +77,7 @@ class _Wire:
 
 
 def column(boxes: Sequence[Box], *, label: str) -> str:
-    """The graph as one column of boxes; inputs that are not among the boxes are not drawn.
+    """SVG of the graph as one column of boxes; inputs that are not among the boxes are not drawn.
 
     Raises:
         ValueError: two boxes of one name, or an input that comes after its user.
@@ -95,7 +96,7 @@ def column(boxes: Sequence[Box], *, label: str) -> str:
 
 
 def _wires(boxes: Sequence[Box]) -> list[_Wire]:
-    """Values that skip a row, each in the first lane that is free all the way down."""
+    """Wires of the values that skip a row, each in the first lane that is free all the way down."""
     wires: list[_Wire] = []
     free: list[int] = []  # per lane: the first row that it is free from
     for source, box in enumerate(boxes):
@@ -116,15 +117,15 @@ def _top(row: int) -> int:
 
 
 def _steps(boxes: Sequence[Box], left: int) -> str:
-    """Short arrows from a row to the next one."""
+    """SVG of short arrows from a row to the next one, where that uses its value."""
     x = left + 16
-    made = (
+    path = (
         f'<path class="wire" d="M{x} {y - GAP}V{y - 1}"/>'
         f'<path class="head" d="M{x - 3.5} {y - 6}L{x} {y}L{x + 3.5} {y - 6}z"/>'
         for i, y in enumerate(map(_top, range(1, len(boxes))))
         if boxes[i].name in boxes[i + 1].inputs
     )
-    return "".join(made)
+    return "".join(path)
 
 
 def _wire(wire: _Wire, left: int) -> str:

@@ -1,14 +1,15 @@
-"""What an experiment is: a file whose functions say by decorator what they are; never registered.
+"""Experiments: each is a file whose decorated functions declare its cases, claims and charts.
 
-An experiment lives in `experiments/<stem>/page.py` as the constant `page`; its template is
-`experiments/<stem>/page.md.j2`. A case is its parameters: `run(params, ctx)` may depend on nothing
-else, so the key made of them names the result for good.
+An experiment lives in `experiments/<stem>/page.py` as the constant `page`, and is found there; its
+template is `experiments/<stem>/page.md.j2`. A case is its parameters: `run(params, ctx)` may depend
+on nothing else, so the key made of them names the result for good.
 
     page = Experiment(title="Fixed-point width: PTQ and QAT", needs=("baseline",))
 
-    @page.cases       what there is to run under a plan: an iterable of parameters
+    @page.cases       the parameters of each case that a plan has
     @page.tuning      the cases of the tuning seed, among which validation chooses
-    @page.run         one case: its parameters and a context, to its values
+    @page.run         runs one case: from its parameters and a context to its values; without it,
+                      the function `run` of the page's `study.py` does
     @page.quick       which of full's cases the quick profile runs again
     @page.unavailable why a case cannot run on this machine, or None
     @page.claim       a hypothesis (its docstring) and its test; see `claims`
@@ -18,6 +19,7 @@ else, so the key made of them names the result for good.
     @page.output      a text that a case captured, shown as it was
 """
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,19 +28,23 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
 from madl.errors import MadlError
-from madl.logbook import stats
 from madl.logbook.claims import Claim, Contrast
 from madl.logbook.drawing import Panel
+from madl.logbook.power import Truths, power_table
 from madl.logbook.records import Case, Params, Records, Row, Scalar, Store, Values
+from madl.machine import sources
 
-TUNING = "_tuning"  # behind a page's name: its cases on the tuning seed, which its own cases need
+TUNING = "_tuning"  # ends the name of the experiment of a page's cases on the tuning seed
 TUNING_SEED = 0  # chooses everything, by validation loss
 CONFIRMING_SEEDS = (10, 11, 12, 13, 14)  # judge what was chosen
 
 CUT = "an encoder that can be cut"  # what a model must have for some experiments
 EXPORT = "a graph that can be captured"
 
-SAID = ("effect", "smallest", "agree")  # what a sentence in a claim block has by name
+# names that sentences in a claim block may print, the last three of runs that disagree
+CLAIM_VARIABLES = ("effect", "smallest", "agree", "here", "elsewhere", "place")
+
+LIBRARY = Path(__file__).resolve().parents[2]
 
 T = TypeVar("T")
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -53,7 +59,7 @@ class Profile:
     name: str
 
     def choose(self, *, smoke: T, quick: T) -> T:
-        """An experiment's own budget for this profile; quick's is full's, too."""
+        """The budget for this profile: `smoke` in the smoke profile, `quick` in quick and full."""
         return smoke if self.name == "smoke" else quick
 
 
@@ -61,34 +67,36 @@ PROFILES = {name: Profile(name=name) for name in ("smoke", "quick", "full")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Requirement:
     """A part of what a question asks for: every combination of these values of parameters."""
 
-    counts: str  # of what: "widths × methods"
+    counts: str  # the noun for its combinations: "widths × methods"
     values: Mapping[str, tuple[Scalar, ...]]
 
     @property
     def combinations(self) -> list[dict[str, Scalar]]:
-        return [dict(zip(self.values, one)) for one in product(*self.values.values())]
+        return [
+            dict(zip(self.values, combination)) for combination in product(*self.values.values())
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One question of the coursework, in our words, and what counts as all of it.
+    """One question of the coursework, in our words; an entry of `experiments/questions.toml`.
 
-    Read from `experiments/questions.toml`. One that no lab sheet asks is `beyond` them.
+    `requirements` say what a whole answer covers. One that no lab sheet asks is `beyond` them.
     """
 
     id: str
     stem: str
     title: str
     text: str
-    asked: tuple[Asked, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     beyond: bool = False
 
 
 class Plan(Protocol):
-    """All that `cases` may see."""
+    """The part of a plan that an experiment's function `cases` may see."""
 
     @property
     def profile(self) -> Profile: ...
@@ -100,44 +108,55 @@ class Plan(Protocol):
     @property
     def workload(self) -> Params: ...
     def records(self, name: str) -> Records:
-        """The upstream experiment's results: complete, or this experiment waits."""
+        """The results of an experiment that this one needs, and that is complete."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """All that `run` may see beside its parameters."""
+    """All that a case's `run` gets beside its parameters: the device, and folders for its work."""
 
     device: str
     store: Store
+    code: str = ""  # digest of the experiment's code
 
-    def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
-        """The folder `build` filled once under that name; atomic, shared by all cases."""
-        return self.store.artifact(name, build)
+    def artifact(
+        self, name: str, build: Callable[[Path], None], *, by: Callable[..., Any] | None = None
+    ) -> Path:
+        """The folder of this name, which `build` fills at its first use; all cases share it.
+
+        It is built again once the code that builds it has changed: the module of `by` (or else of
+        `build`) and all that it imports.
+        """
+        code = sources.digest_of_module(LIBRARY, (by or build).__module__)
+        return self.store.artifact(name, build, code)
 
     def folder(self, name: str) -> Path:
-        """A folder under that name that outlives a killed case: a search's study, for example."""
-        return self.store.folder(name)
+        """The folder of this name, which a killed case finds again: a search's study, for example.
+
+        It is emptied once the experiment's code has changed.
+        """
+        return self.store.folder(name, self.code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A chart, drawing, table or text of a page: how it is made of the records."""
+    """A chart, drawing, table or text of a page, with the functions that make it of the records."""
 
     kind: str
     make: Callable[[Records], Any]
     panels: Callable[[Sequence[Row]], Sequence[Panel]] | None = None  # of a drawing
     alt: Callable[[Sequence[Row]], str] | None = None
-    script: str = ""  # by what name the page's `explain.js` finds the drawing that it makes live
-    reads: tuple[str, ...] = ()  # experiments that only this looks at
+    script: str = ""  # the name by which the page's `explain.js` finds the drawing it makes live
+    reads: tuple[str, ...] = ()  # experiments whose records it may use, if there are any
 
 
 class Experiment:
     """Everything one page needs, collected from the decorated functions of one file.
 
     `timed` says which cases measure time, and so run alone. `needs` names the experiments whose
-    results its cases and claims read. `requires` says what the model must have, for all cases or
-    for those of these parameters.
+    results its cases and claims read. `requires` says what the model must have: for all cases, or
+    as a function of a case's parameters. Another `version` gives all cases new keys.
     """
 
     def __init__(
@@ -154,6 +173,7 @@ class Experiment:
         self._cases: Callable[[Plan], Iterable[Params]] | None = None
         self._tuning: Callable[[Plan], Iterable[Params]] | None = None
         self._run: Callable[[Params, Context], Values] | None = None
+        self.study = ""  # the module beside the page that runs cases, where there is one
         self.why_unavailable: Callable[[Params], str | None] = lambda params: None
         self.is_quick: Callable[[Params], bool] = lambda params: False
         self.claims: dict[str, Claim] = {}
@@ -163,17 +183,17 @@ class Experiment:
     # ---- declaring ------------------------------------------------------------------------------
 
     def cases(self, fn: Callable[[Plan], Iterable[Params]]) -> Callable[[Plan], Iterable[Params]]:
-        """Declare what there is to run under a plan."""
+        """Declare the function that gives the parameters of each case of a plan."""
         self._cases = fn
         return fn
 
     def tuning(self, fn: Callable[[Plan], Iterable[Params]]) -> Callable[[Plan], Iterable[Params]]:
-        """Declare the cases of the tuning seed, which `cases` reads by `plan.records`."""
+        """Declare the function that gives the cases of the tuning seed; `cases` reads them."""
         self._tuning = fn
         return fn
 
     def run(self, fn: Callable[[Params, Context], Values]) -> Callable[[Params, Context], Values]:
-        """Declare how one case runs."""
+        """Declare the function that runs one case, where no `study.py` has it."""
         self._run = fn
         return fn
 
@@ -192,37 +212,39 @@ class Experiment:
     @overload
     def claim(self, *, primary: bool) -> Callable[[Made], Made]: ...
     def claim(self, fn: Any = None, *, primary: bool = False) -> Any:
-        """Declare a claim: its docstring is what the data can contradict.
+        """Declare a claim: a function that has the hypothesis as docstring and returns a contrast.
 
-        `primary`: it answers the page's question, and has a verdict.
+        A `primary` claim answers the page's question, and gets a verdict.
 
         Raises:
             MadlError: there is no docstring, or the name is taken.
         """
 
-        def declare(made: Callable[[Records], Contrast]) -> Callable[[Records], Contrast]:
-            name, hypothesis = made.__name__, " ".join((made.__doc__ or "").split())
+        def declare(function: Callable[[Records], Contrast]) -> Callable[[Records], Contrast]:
+            name, hypothesis = function.__name__, " ".join((function.__doc__ or "").split())
             if not hypothesis:
                 raise MadlError(
                     f"claim {name!r} has no hypothesis; write as its docstring the sentence that "
                     "the data can contradict"
                 )
             self._is_new(name)
-            self.claims[name] = Claim(name=name, hypothesis=hypothesis, test=made, primary=primary)
-            return made
+            self.claims[name] = Claim(
+                name=name, hypothesis=hypothesis, test=function, primary=primary
+            )
+            return function
 
         return declare if fn is None else declare(fn)
 
-    def numbers(self, **made: Callable[[Records], Any]) -> None:
-        """Declare what the template prints by name: functions of the records (see `numbers`)."""
-        for name, make in made.items():
+    def numbers(self, **functions: Callable[[Records], Any]) -> None:
+        """Declare numbers that the template prints by these names: functions of the records."""
+        for name, make in functions.items():
             self._is_new(name)
-            if name in SAID:
+            if name in CLAIM_VARIABLES:
                 raise MadlError(f"a number has the name {name!r} of a claim block; rename it")
             self.made_numbers[name] = make
 
     def chart(self, fn: Made) -> Made:
-        """Declare a chart, whose title and caption stand in the template."""
+        """Declare a function that makes a chart; title and caption stand in the template."""
         return self._show("chart", fn)
 
     def drawing(
@@ -233,12 +255,12 @@ class Experiment:
         script: str = "",
         reads: tuple[str, ...] = (),
     ) -> Callable[[Made], Made]:
-        """Declare the rows of a drawing; `panels` sees nothing but them.
+        """Declare a function that makes a drawing's rows, which `panels` draws and `alt` describes.
 
         An explainer is a drawing with a `script`: the page's `explain.js` gets the same rows and
         makes the picture live; without it, the picture shows the script's first state.
         `reads` names experiments whose records the rows may use where there are any, by
-        `r.of(name)`; the page does not wait for them, as it does for what it `needs`.
+        `r.of_experiment(name)`; the page does not wait for them, as it does for what it `needs`.
         """
 
         def declare(fn: Made) -> Made:
@@ -248,39 +270,42 @@ class Experiment:
         return declare
 
     def table(self, fn: Made) -> Made:
-        """Declare the rows of a table."""
+        """Declare a function that makes the rows of a table."""
         return self._show("table", fn)
 
     def output(self, fn: Made) -> Made:
-        """Declare a text that a case captured, an error message for example."""
+        """Declare a function that gives a text that a case captured, such as an error message."""
         return self._show("output", fn)
 
-    def power(self, truths: stats.Truths, *, units: int, claims: int = 0) -> None:
-        """Declare the table `chances`: how likely the design decides what is true by this much.
+    def power(self, truths: Truths, *, units: int = len(CONFIRMING_SEEDS), claims: int = 0) -> None:
+        """Declare the table `power`: how likely the design decides, for each of the assumed truths.
 
-        `claims` of a family: as many as are primary, where none are given.
+        `units` counts what is drawn at random (seeds, studies). `claims` is the size of Holm's
+        family: by default, all primary claims.
         """
 
-        def chances(r: Records) -> Sequence[Row]:
+        def power(r: Records) -> Sequence[Row]:
             primary = [claim for claim in self.claims.values() if claim.primary]
-            made = primary[0].test(r).comparison
-            return stats.chances(truths, made, claims=claims or len(primary), units=units)
+            unit = primary[0].contrast(r).comparison.unit
+            return power_table(truths, unit, claims=claims or len(primary), units=units)
 
-        self.table(chances)
+        self.table(power)
 
     def _show(self, kind: str, fn: Made, **how: Any) -> Made:
+        """Keep the function under its name, as the maker of a chart, drawing, table or text."""
         self._is_new(fn.__name__)
         self.shown[fn.__name__] = Shown(kind=kind, make=fn, **how)
         return fn
 
     def _is_new(self, name: str) -> None:
-        if any(name in one for one in (self.claims, self.shown, self.made_numbers)):
+        """Raises: MadlError: the page has declared this name already."""
+        if any(name in declared for declared in (self.claims, self.shown, self.made_numbers)):
             raise MadlError(f"{name!r} is declared twice; give each its own name")
 
     # ---- reading --------------------------------------------------------------------------------
 
     def planned(self, name: str, plan: Plan) -> list[Case]:
-        """The cases of this plan, without repeats, in the order they are to run."""
+        """The cases of the experiment `name` under this plan, without repeats."""
         if self._cases is None:
             raise MadlError(
                 f"experiment {name} declares no cases; decorate a function: @page.cases"
@@ -293,39 +318,42 @@ class Experiment:
 
     @property
     def tuned_by(self) -> "Experiment | None":
-        """The cases of the tuning seed: an experiment that this one needs, without a page."""
+        """The experiment of the cases on the tuning seed, which has no page; None without such."""
         if self._tuning is None:
             return None
         title = f"{self.title}: tuning"
-        of = {"timed": self._timed, "requires": self._requires}
-        made = Experiment(title=title, **of, version=self.version)  # pyright: ignore[reportArgumentType]
-        made.needs = tuple(name for name in self.needs if not name.endswith(TUNING))
-        made._cases, made._run = self._tuning, self._run
-        made.why_unavailable = self.why_unavailable
-        return made
+        inherited = {"timed": self._timed, "requires": self._requires}
+        tuning = Experiment(title=title, **inherited, version=self.version)  # pyright: ignore[reportArgumentType]
+        tuning.needs = tuple(name for name in self.needs if not name.endswith(TUNING))
+        tuning._cases, tuning._run, tuning.study = self._tuning, self._run, self.study
+        tuning.why_unavailable = self.why_unavailable
+        return tuning
 
     def execute(self, params: Params, ctx: Context) -> Values:
-        """Run one case."""
-        if self._run is None:
+        """Run one case, and return its values."""
+        if self._run is not None:
+            return self._run(params, ctx)
+        if not self.study:
             raise MadlError(
-                "the experiment declares nothing to run; decorate a function: @page.run"
+                "the experiment declares nothing to run; write a function `run` into its study.py, "
+                "or decorate one of its page: @page.run"
             )
-        return self._run(params, ctx)
+        return importlib.import_module(self.study).run(params, ctx)
 
     def runs_alone(self, params: Params) -> bool:
-        """Whether this case measures time."""
+        """Whether this case measures time, and so runs alone."""
         return self._timed(params) if callable(self._timed) else self._timed
 
     @property
     def required(self) -> Sequence[str]:
-        """What the model must have for any case."""
+        """Abilities that the model must have for all cases; none, if each case has its own."""
         return () if callable(self._requires) else self._requires
 
     def required_by(self, params: Params) -> Sequence[str]:
-        """What the model must have for this case."""
+        """Abilities that the model must have for this case."""
         return self._requires(params) if callable(self._requires) else self._requires
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Every claim as it is worded in this file, for the record to keep."""
+        """Claim name → digest of the claim as it is worded now, for records to keep."""
         return {name: claim.digest for name, claim in self.claims.items()}

@@ -7,19 +7,22 @@ Units: as `stats` has them, accuracies and differences as fractions; what is cou
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from madl.errors import MadlError
-from madl.logbook.arms import Arm, TimedArm, inside
+from madl.logbook.arms import Arm, TimedArm, value_at
 from madl.logbook.claims import Contrast
 from madl.logbook.records import Case, Pending, Record, Records, Scalar
-from madl.logbook.stats import CONTENDED, MODELS, PROCESSES, Estimate, Unit, number
+from madl.logbook.stats import CONTENDED, MODELS, PROCESSES
+from madl.logbook.values import Estimate, Unit, number
+
+Selection = TypeVar("Selection", Record, Sequence[Record])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class ExactValue:
     """A count, or another exact value, with its unit as it is printed ("bits", "MB")."""
 
     value: int | float
@@ -27,115 +30,146 @@ class Counted:
     cases: tuple[Case, ...] = ()
 
 
-def counted(value: int | float, unit: str = "", *, of: Iterable[Record] = ()) -> Counted:
-    """A value of these records; of all that the page reads where none are given."""
-    return Counted(value=value, unit=unit, cases=tuple(record.case for record in of))
+def exact(value: int | float, records: Iterable[Record] = (), unit: str = "") -> ExactValue:
+    """An exact value with the records that it comes from: without any, all that the page reads."""
+    return ExactValue(value=value, unit=unit, cases=tuple(record.case for record in records))
 
 
-def value(
-    *path: str | int, unit: str = "", factor: float = 1, **where: Scalar
-) -> Callable[[Records], Counted]:
-    """What the one case with these parameters gave under these names, each within the one before,
-    times the factor; of a list, its length."""
+NumberFn = Callable[[Records], ExactValue]  # as `page.numbers` takes it
 
-    def read(r: Records) -> Counted:
-        found = inside(record := r.one(**where), path)
-        return counted(len(found) if isinstance(found, list) else found * factor, unit, of=[record])
+
+def percentage(share: float, records: Iterable[Record]) -> ExactValue:
+    """A share (0…1), which comes from these records, in whole per cent."""
+    return exact(round(100 * share), records, "%")
+
+
+def value(*path: str | int, unit: str = "", factor: float = 1, **where: Scalar) -> NumberFn:
+    """A function for `page.numbers` that reads a value of the one case with these parameters.
+
+    `path` holds the nested names of the value, outermost first. A number is multiplied by `factor`;
+    a list gives its length.
+    """
+
+    def read(r: Records) -> ExactValue:
+        value = value_at(record := r.single(**where), path)
+        return exact(len(value) if isinstance(value, list) else value * factor, [record], unit)
 
     return read
 
 
-def contended(records: Iterable[Record]) -> Counted:
-    """Processes in which something was timed beside other work."""
-    found = [record for record in records if "measurements" in record.values]
+def computed(
+    select: Callable[[Records], Selection],
+    compute: Callable[[Selection], int | float],
+    unit: str = "",
+) -> NumberFn:
+    """A function for `page.numbers` that computes a number from what it selects of the records."""
+
+    def read(r: Records) -> ExactValue:
+        selection = select(r)
+        records = [selection] if isinstance(selection, Record) else selection
+        return exact(compute(selection), records, unit)
+
+    return read
+
+
+def contended_processes(records: Iterable[Record]) -> ExactValue:
+    """The number of processes that timed something while other programs used the machine."""
+    timed = [record for record in records if "measurements" in record.values]
     crowded = 0
-    for one in found:  # of one process, or of several
-        runs = [m if isinstance(m, list) else [m] for m in one.values["measurements"].values()]
+    for record in timed:  # of one process, or of several
+        runs = [m if isinstance(m, list) else [m] for m in record.values["measurements"].values()]
         shares = ([run["contention"] for run in process] for process in zip(*runs))
         crowded += sum(any(s is not None and s > CONTENDED for s in process) for process in shares)
-    return counted(crowded, of=found)
+    return exact(crowded, timed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """What a template prints: `text` in two or three digits, `precise` with one more."""
+    """A number as a template prints it: `text` in two or three digits, `precise` with one more."""
 
     name: str
     text: str
     precise: str
-    interval: str  # as a reader sees it: "[76.1, 81.9]"; "" where nothing was drawn
-    n: str  # of how many: "5 models"
+    interval: str  # as a reader sees it: "[76.1, 81.9]"; "" where it has none
+    n: str  # number of models or processes behind it: "5 models"
     cases: tuple[Case, ...]
 
 
-def number_of(name: str, made: Any, records: Records) -> Number:
-    """The number that a page's function gave.
+def number_of(name: str, value: Any, records: Records) -> Number:
+    """The value that a page's function gave under this name, as a template prints it.
 
     Raises:
-        MadlError: it gave something else, or a value that no record has.
+        Pending: there are no records.
+        MadlError: the value is not of a known type, not finite, or has no record.
     """
     if not records:
         raise Pending(name)
     every = tuple(record.case for record in records)
-    match made:
+    match value:
         case Arm():
-            return _estimated(name, made.accuracy, made.cases, len(made.records), MODELS)
+            return _estimated(name, value.accuracy, value.cases, len(value.records), MODELS)
         case TimedArm():
-            return _estimated(name, made.time, made.cases, made.processes, PROCESSES)
-        case Contrast(comparison=one):
-            estimate = Estimate(one.effect, one.interval, one.unit, one.examples or one.units)
-            return _estimated(name, estimate, made.cases, one.units, one.population)
+            return _estimated(name, value.time, value.cases, value.processes, PROCESSES)
+        case Contrast(comparison=c):
+            estimate = Estimate(c.effect, c.interval, c.unit, c.units)
+            return _estimated(name, estimate, value.cases, c.units, c.population)
         case Estimate():
-            n = made.seeds if made.unit is not Unit.TIMES else 0
-            return _estimated(name, made, every, n, MODELS)
-        case Counted():
-            return _exact(name, made.value, made.unit, made.cases or every)
-        case int() | float() if not isinstance(made, bool):
-            return _exact(name, made, "", every)
+            n = value.seeds if value.unit is not Unit.TIMES else 0
+            return _estimated(name, value, every, n, MODELS)
+        case ExactValue():
+            return _exact(name, value.value, value.unit, value.cases or every)
+        case int() | float() if not isinstance(value, bool):
+            return _exact(name, value, "", every)
         case _:
             pass
     raise MadlError(
-        f"the number {name!r} is {type(made).__name__}; give an arm, an estimate, a comparison, "
-        "or counted(value, unit)"
+        f"the number {name!r} is {type(value).__name__}; give an arm, an estimate, a comparison, "
+        "or exact(value, records)"
     )
 
 
 def _exact(name: str, value: int | float, unit: str, cases: tuple[Case, ...]) -> Number:
     if not cases:
-        raise MadlError(f"the number {name!r} has no record behind it; give counted(…, of=records)")
+        raise MadlError(f"the number {name!r} has no record behind it; give exact(…, records)")
     if not math.isfinite(value):
         raise MadlError(f"the number {name!r} is {value}, which no sentence can say")
     text = f"{number(value)}\u00a0{unit}".rstrip()
     return Number(name=name, text=text, precise=text, interval="", n="", cases=cases)
 
 
-def _estimated(name: str, made: Estimate, cases: tuple[Case, ...], n: int, units: str) -> Number:
-    value = float(format(made, ".17g"))
-    interval = made.interval and f"[{', '.join(_shown(v, made.unit, 1) for v in made.interval)}]"
+def _estimated(
+    name: str, estimate: Estimate, cases: tuple[Case, ...], n: int, units: str
+) -> Number:
+    value = float(format(estimate, ".17g"))
+    interval = (
+        estimate.interval
+        and f"[{', '.join(_shown(v, estimate.unit, 1) for v in estimate.interval)}]"
+    )
     return Number(
         name=name,
-        text=magnitude(value, made.unit),
-        precise=magnitude(value, made.unit, more=1),
+        text=magnitude(value, estimate.unit),
+        precise=magnitude(value, estimate.unit, more=1),
         interval=interval or "",
-        n=counted_units(n, units) if n else "",
+        n=count_of_units(n, units) if n else "",
         cases=cases,
     )
 
 
-def counted_units(n: int, units: str) -> str:
-    """How many of them: "5 models", "1 process", "3 studies"."""
-    one = {"processes": "process", "studies": "study"}.get(units, units.removesuffix("s"))
-    return f"{n:,} {one if n == 1 else units}"
+def count_of_units(n: int, units: str) -> str:
+    """A count in words: "5 models", "1 process", "3 studies"."""
+    singular = {"processes": "process", "studies": "study"}.get(units, units.removesuffix("s"))
+    return f"{n:,} {singular if n == 1 else units}"
 
 
 def magnitude(value: float, unit: Unit, *, more: int = 0) -> str:
-    """A value and its unit in two or three digits: "79 %", "6.4 points", "2.6 ×"."""
+    """A value and its unit in two or three digits, and `more`: "79 %", "6.4 points", "2.6 ×"."""
     text = _shown(value, unit, more)
     name = unit.removesuffix("s") if text.lstrip("−") == "1" and len(unit) > 2 else str(unit)
     return f"{text}\u00a0{name}"
 
 
 def _shown(value: float, unit: Unit, more: int) -> str:
+    """The value as `magnitude` prints it, without its unit."""
     shown = unit.shown(value)
     if unit not in (Unit.PERCENT, Unit.POINTS):
         digits = 2 + more if abs(shown) < 10 else 3

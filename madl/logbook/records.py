@@ -1,10 +1,10 @@
 """Results on disk: one JSON file a case, written by rename; merging machines is copying files.
 
-A record is a case, what it gave, and the run that gave it. The codec is versioned and refuses what
-it does not know, what is of the wrong type or not a number (see `shapes`), and what is not the
-record that the file's name promises; it refuses to write what it would not read. What an experiment
-reads is `Records`: there, all that was judged on the test split is sealed (`stats.Estimate`), so
-that nothing is chosen by it.
+A record is a case, its values, and the run that gave them. The codec is versioned. It refuses
+fields that it does not know, values of the wrong type or range (see `shapes`), and a record other
+than the file's name promises; it refuses to write what it would not read. Experiments read
+`Records`: there, all that was judged on the test split is sealed (`values.Estimate`), so that
+nothing is chosen by it.
 
 Units: `seconds` wall clock; `contention` the share (0…1) of the machine that others used meanwhile.
 """
@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, NoReturn, Protocol, overload
+from typing import Any, Literal, NoReturn, TypeVar, cast, overload
 
 from filelock import FileLock
 
 from madl.errors import MadlError
 from madl.files import read_text, sync, sync_tree, tree_sha256, why, write_atomically
 from madl.logbook import shapes
-from madl.logbook.stats import Estimate, Outcomes, Unit
+from madl.logbook.values import Estimate, Outcomes, Unit
 
 log = logging.getLogger(__name__)
 
@@ -37,33 +37,37 @@ SCHEMA = 1
 RUNS_AGAIN = "delete it and its case will run again"
 REMOVE_LINE = "restore the file, or remove the line and publish its results again"
 
+T = TypeVar("T")
 Scalar = str | int | float | bool | None
 Params = Mapping[str, Scalar]
 Values = Mapping[str, Any]  # what a case gave, as JSON
 Row = Mapping[str, Any]  # of a table or chart: column title → scalar, Estimate or Arm
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
-    """One unit of work: some seconds to some minutes, done once, never repeated.
-
-    `key` is made of everything that defines the result.
-    """
+    """One unit of work, of some seconds to some minutes, named by its parameters and done once."""
 
     experiment: str
     params: Params
     version: int = 1
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
+        """Twelve hexadecimal digits of everything that defines the result."""
         identity = {"experiment": self.experiment, "params": self.params, "version": self.version}
-        text = json.dumps(identity, sort_keys=True, allow_nan=False, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return digest_of(identity)
+
+
+def digest_of(values: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits of a JSON object; the order of its names does not count."""
+    text = json.dumps(values, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Where a record comes from; never part of its key."""
+    """The code, machine and command that made a record; never part of its key."""
 
     started: str  # UTC, ISO 8601
     commit: str
@@ -79,19 +83,19 @@ class Run:
     cuda: str | None
     contention: float | None
     claims: Mapping[str, str] = field(default_factory=dict)  # claim → digest, as it was worded then
-    first_claims: Mapping[str, str] | None = None  # and when the case first had a result, if before
+    first_claims: Mapping[str, str] | None = None  # … and at the case's first result, if earlier
     kernels: str = ""  # the path that each C++ kernel took: sums differ between them
     lacked: str = ""  # a program that was missing: the case runs again where it is there
 
     @property
-    def at_first(self) -> Mapping[str, str]:
-        """The claims that were there before anybody had seen a result of the case."""
+    def preregistered_claims(self) -> Mapping[str, str]:
+        """The digests of the claims that stood before anybody had seen a result of the case."""
         return self.claims if self.first_claims is None else self.first_claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One case's result: values when it is ok, the error's one line when it is not."""
+    """A case with its values when it is ok, else with the one line of its error."""
 
     case: Case
     status: Literal["ok", "failed", "skipped"]
@@ -107,7 +111,7 @@ class Record:
 
     @property
     def place(self) -> str:
-        """The device that its parameters ask for: "CPU", or a GPU by its name."""
+        """The name of the device that its case asks for: "CPU", or the GPU's."""
         return "CPU" if self.case.params.get("device", "cpu") == "cpu" else self.run.device
 
 
@@ -120,13 +124,24 @@ class Unplanned(Pending):
 
 
 class Failed(Pending):
-    """What a record was to measure did not work where it ran, for the reason given."""
+    """A measurement did not work where its case ran, for the reason given."""
+
+
+def none_if_pending(make: Callable[..., T], *args: Any, **where: Scalar) -> T | None:
+    """The result of `make`, or None where records that it needs are missing."""
+    try:
+        return make(*args, **where)
+    except Pending:
+        return None
+
+
+PLACES = {"cpu": "CPU", "cuda": "CUDA GPU"}
 
 
 class Records(Sequence[Record]):
-    """What claims, charts and plans read: results, and the planned cases that have none.
+    """The results that claims, charts and plans read, and the planned cases that have none.
 
-    `arm` (see `arms`) is the way to a model's test outcomes.
+    A model's test outcomes are read through `arms.arm`.
     """
 
     def __init__(
@@ -142,7 +157,7 @@ class Records(Sequence[Record]):
 
     @property
     def tuning(self) -> "Records":
-        """Those of the page's tuning seed, which stand apart from what was confirmed."""
+        """The page's records on the tuning seed; `self` holds those on the confirming seeds."""
         return self._tuning or Records()
 
     @overload
@@ -159,62 +174,69 @@ class Records(Sequence[Record]):
         return iter(self._records)
 
     def where(self, **params: Scalar) -> "Records":
-        """Those whose parameters have these values."""
+        """The records whose parameters have these values."""
+        return self._filtered(lambda case: params.items() <= case.params.items())
 
-        return self._those(lambda case: params.items() <= case.params.items())
-
-    def of(self, experiment: str) -> "Records":
-        """Those of one experiment."""
-        return self._those(lambda case: case.experiment == experiment)
+    def of_experiment(self, experiment: str) -> "Records":
+        """The records of one experiment."""
+        return self._filtered(lambda case: case.experiment == experiment)
 
     def without(self, param: str) -> "Records":
-        """Those that have no such parameter."""
-        return self._those(lambda case: param not in case.params)
+        """The records whose cases have no such parameter."""
+        return self._filtered(lambda case: param not in case.params)
 
-    def _those(self, fits: Callable[[Case], bool]) -> "Records":
+    def _filtered(self, fits: Callable[[Case], bool]) -> "Records":
         return Records((r for r in self if fits(r.case)), filter(fits, self.missing))
 
     def all(self, **params: Scalar) -> "Records":
-        """All of them, one or more.
+        """The records whose parameters have these values, one or more.
 
         Raises:
-            Pending: one is not there yet; Unplanned: there is none to come.
+            Pending: a planned case with these parameters has no result yet.
+            Unplanned: no case has these parameters.
         """
-        found = self.where(**params)
-        asked = ", ".join(f"{k}={v}" for k, v in params.items())
-        if found.missing:
-            raise Pending(asked or "no record")
-        if not found:
-            raise Unplanned(f"no case has {asked}" if asked else "no case")
-        return found
+        matching = self.where(**params)
+        wanted = ", ".join(f"{k}={v}" for k, v in params.items())
+        if matching.missing:
+            raise Pending(wanted or "no record")
+        if not matching:
+            raise Unplanned(f"no case has {wanted}" if wanted else "no case")
+        return matching
 
-    def one(self, **params: Scalar) -> Record:
-        """The only one of them.
+    def place(self, device: str) -> str:
+        """The name of the device on which cases with this `device` ran: "CPU", or the GPU's."""
+        return next((record.place for record in self.where(device=device)), PLACES[device])
+
+    def single(self, **params: Scalar) -> Record:
+        """The only record with these parameters.
 
         Raises:
             Pending: it is not there yet.
+            MadlError: several records have them.
         """
-        found = self.all(**params)
-        assert len(found) == 1, (params, [r.case.params for r in found])
-        return found[0]
+        matching = self.all(**params)
+        if len(matching) > 1:
+            wanted = ", ".join(f"{name}={value}" for name, value in params.items())
+            raise MadlError(f"{len(matching)} cases have {wanted or 'no parameters'}; give more")
+        return matching[0]
 
-    def each(self, param: str) -> list[Any]:
-        """The distinct values of a parameter among what is planned, sorted."""
+    def param_values(self, param: str) -> list[Any]:
+        """The distinct values of a parameter among the planned cases, sorted."""
         cases = [*(r.case for r in self), *self.missing]
         return sorted({case.params[param] for case in cases if param in case.params})
 
 
 def sealed(record: Record) -> Record:
-    """The record as an experiment reads it: nothing can be chosen by what the test split gave.
+    """The record as an experiment reads it: nothing can be chosen by results on the test split.
 
     Wherever `outcomes` stand among the values, they become `Outcomes`, and the accuracy and loss
-    beside them estimates that can be printed and drawn and not compared.
+    beside them become estimates, which can be printed and drawn and not compared.
     """
     return replace(record, values=_sealed(record.values, record))
 
 
 class Unusable(MadlError):
-    """A record that was read, and whose values are not what they must be."""
+    """Error of a record that can be read, but whose values or place are wrong."""
 
     __str__ = Exception.__str__
 
@@ -226,7 +248,7 @@ class Unusable(MadlError):
 
 
 class NoSuchValue(Unusable, KeyError):
-    """A record lacks a value that somebody reads."""
+    """Error of a record without a value that somebody reads."""
 
     def __init__(self, record: Record, name: str) -> None:
         super().__init__(record, f"there is no value {name}")
@@ -234,7 +256,7 @@ class NoSuchValue(Unusable, KeyError):
 
 
 class _SealedValues(dict[str, Any]):
-    """Values that say whose they are when one is missing."""
+    """The values of a record, in which a name that is missing raises `NoSuchValue`."""
 
     record: Record
 
@@ -244,42 +266,47 @@ class _SealedValues(dict[str, Any]):
 
 def _sealed(values: Any, record: Record) -> Any:
     if isinstance(values, list):
-        return [_sealed(value, record) for value in values]  # pyright: ignore[reportUnknownVariableType]
+        return [_sealed(value, record) for value in cast("list[Any]", values)]
     if not isinstance(values, Mapping):
         return values
-    found = _SealedValues({str(key): _sealed(value, record) for key, value in values.items()})  # pyright: ignore[reportUnknownVariableType]
-    found.record = record
-    if isinstance(judged := found.get("outcomes"), Mapping) and "bits" in judged:
-        outcomes = Outcomes.from_json(judged)  # pyright: ignore[reportUnknownArgumentType]
-        found |= {"outcomes": outcomes, "accuracy": outcomes.accuracy}
-        if isinstance(loss := found.get("loss"), float):
-            found["loss"] = Estimate(loss, None, Unit.NATS, outcomes.n)
-    return found
+    named = cast("Mapping[str, Any]", values)
+    result = _SealedValues({name: _sealed(value, record) for name, value in named.items()})
+    result.record = record
+    if isinstance(judged := named.get("outcomes"), Mapping) and "bits" in judged:
+        outcomes = Outcomes.from_json(cast("Mapping[str, Any]", judged))
+        result |= {"outcomes": outcomes, "accuracy": outcomes.accuracy}
+        if isinstance(loss := named.get("loss"), float):
+            result["loss"] = Estimate(loss, None, Unit.NATS, outcomes.n)
+    return result
 
 
 def encode(record: Record) -> str:
-    """Canonical JSON on one line.
+    """Canonical JSON of a record, on one line and without its origin.
 
     Raises:
         ValueError: values that `decode` would refuse.
     """
-    _check_fields(record)
-    shapes.check(record.values)
-    data: dict[str, Any] = {"schema": SCHEMA, **dataclasses.asdict(record)}
+    _check(record)
+    case, run, data = map(_fields, (record.case, record.run, record))
     del data["origin"]
     if record.run.first_claims is None:
-        del data["run"]["first_claims"]
+        del run["first_claims"]
     if not record.run.lacked:
-        del data["run"]["lacked"]
+        del run["lacked"]
+    data |= {"schema": SCHEMA, "case": case, "run": run}
     return json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 
+def _fields(part: Case | Run | Record) -> dict[str, Any]:
+    return {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+
+
 def decode(text: str, origin: str, mend: str = RUNS_AGAIN) -> Record:
-    """The record that `encode` wrote; `origin` names it in errors, `mend` says what to do.
+    """The record that `encode` wrote; errors name its `origin`, and say how to `mend` it.
 
     Raises:
-        MadlError: truncated, of another schema, with fields this version does not know, or with
-            values that are not what they must be.
+        MadlError: it is truncated, of another schema, has fields that this version does not know,
+            or values that are not what they must be.
     """
     try:
         data: dict[str, Any] = json.loads(text)
@@ -296,12 +323,10 @@ def decode(text: str, origin: str, mend: str = RUNS_AGAIN) -> Record:
         data["origin"] = origin
         record = Record(case=case, run=run, **data)
     except (TypeError, ValueError, KeyError) as error:
-        raise MadlError(
-            f"{origin} has a field this version does not know ({error}); {mend}"
-        ) from error
+        problem = f"{origin} has a field this version does not know ({error}); {mend}"
+        raise MadlError(problem) from error
     try:
-        _check_fields(record)
-        shapes.check(record.values)
+        _check(record)
     except ValueError as error:
         raise MadlError(f"{origin} cannot be used: {error}; {mend}") from error
     return record
@@ -320,8 +345,8 @@ _TYPES: Mapping[type, Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def _check_fields(record: Record) -> None:
-    """Raises: ValueError: which field is not of its type."""
+def _check(record: Record) -> None:
+    """Raises: ValueError: a field or value has the wrong type or range; the message names it."""
     for part in (record.case, record.run, record):
         for name, types in _TYPES[type(part)].items():
             value: object = getattr(part, name)
@@ -329,62 +354,54 @@ def _check_fields(record: Record) -> None:
                 raise ValueError(f"{name} is {shapes.shown(value)}")
     if not re.fullmatch(r"\w+", record.case.experiment):
         raise ValueError(f"experiment is {shapes.shown(record.case.experiment)}")
-    shapes.check_texts([dataclasses.asdict(record.case), dataclasses.asdict(record.run)])
-    shapes.check_texts(record.error)
+    texts = record.case.params, _fields(record.run), record.error
+    shapes.check_text(json.dumps(texts, ensure_ascii=False))
     params: Mapping[str, object] = record.case.params
     for name, value in params.items():
         is_wrong = isinstance(value, float) and not shapes.is_number(value)
         if is_wrong or isinstance(value, dict | list):
             raise ValueError(f"the parameter {name} is {shapes.shown(value)}")
-    for name in ("seconds", "contention"):
-        value = record.seconds if name == "seconds" else record.run.contention
-        if value is not None and not (shapes.is_number(value) and value >= 0):
-            raise ValueError(f"{name} is {value}")
-    digests: list[object] = [*record.run.claims.values(), *record.run.at_first.values()]
-    if not all(isinstance(digest, str) for digest in digests):
+    for name, number in (("seconds", record.seconds), ("contention", record.run.contention)):
+        if number is not None and not (shapes.is_number(number) and number >= 0):
+            raise ValueError(f"{name} is {number}")
+    digests = *record.run.claims.values(), *record.run.preregistered_claims.values()
+    if not all(isinstance(digest, str) for digest in cast("tuple[object, ...]", digests)):
         raise ValueError("claims are not texts")
+    shapes.check(record.values)
 
 
-class Source(Protocol):
-    """Something that has records: this machine's store, or published evidence."""
-
-    def get(self, case: Case) -> Record | None: ...
+Source = Callable[[Case], Record | None]  # gives a case's record, where it has one
 
 
 def select(source: Source, cases: Iterable[Case]) -> Records:
-    """The good results among these cases, in their order, sealed; the others are missing."""
-    found = [(case, source.get(case)) for case in cases]
-    good = {case.key: record for case, record in found if record and record.status == "ok"}
-    return Records(map(sealed, good.values()), (case for case, _ in found if case.key not in good))
+    """The good records of these cases, sealed and in order; the other cases are `missing`."""
+    cases = tuple(cases)
+    records = {case.key: source(case) for case in cases}
+    good = {
+        key: sealed(record) for key, record in records.items() if record and record.status == "ok"
+    }
+    return Records(good.values(), (case for case in cases if case.key not in good))
 
 
-def registered(record: Record, earlier: Iterable[Record]) -> Record:
-    """A result with the claims that were there when the first run of its case gave one.
+def register(record: Record, earlier: Iterable[Record]) -> Record:
+    """The record with the claims that stood at its case's first good record, if one is `earlier`.
 
-    Whoever runs a case again has not registered its claims anew.
+    So a case that is run again does not register its claims anew.
     """
-    known = [one.run for one in earlier if one.status == "ok"]
-    if record.status != "ok" or not known:
+    runs = [other.run for other in earlier if other.status == "ok"]
+    if record.status != "ok" or not runs:
         return record
-    first = min(known, key=lambda run: run.started).at_first
+    first = min(runs, key=lambda run: run.started).preregistered_claims
     return replace(record, run=replace(record.run, first_claims=first))
-
-
-@dataclass(frozen=True)
-class Published:
-    """Committed evidence of one machine."""
-
-    by_key: Mapping[str, Record]
-
-    def get(self, case: Case) -> Record | None:
-        return self.by_key.get(case.key)
 
 
 @dataclass(frozen=True)
 class Store:
     """The records and artifacts under one `.madl` folder.
 
-    An artifact or folder made before `made_since` (nanoseconds, as files have them) is made again.
+    An artifact or folder is made again if other code made it, or if it is older than `made_since`
+    (nanoseconds since 1970, as files have them). A stamp file beside it holds the digest of that
+    code, and the digest of an artifact's files.
     """
 
     root: Path
@@ -394,7 +411,7 @@ class Store:
         return self.root / "records" / case.experiment / f"{case.key}.json"
 
     def get(self, case: Case) -> Record | None:
-        """The case's record, whatever its status.
+        """The case's record, whatever its status; None where there is none.
 
         Raises:
             MadlError: the file is not a record of this version, or not this case's.
@@ -411,14 +428,17 @@ class Store:
     def put(self, record: Record) -> None:
         write_atomically(self._path(record.case), encode(record) + "\n")
 
-    def artifact(self, name: str, build: Callable[[Path], None]) -> Path:
-        """The folder that `build` filled, once, under that name; whole or not there at all."""
+    def artifact(self, name: str, build: Callable[[Path], None], code: str = "") -> Path:
+        """The folder `artifacts/name`, which `build` fills once; it is whole or not there at all.
+
+        `build` fills it again if it is damaged, or if other `code` (a digest) made it.
+        """
         folder = self.root / "artifacts" / name
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
-            for left in folder.parent.glob(f".{name}-????????"):  # by a killed builder
-                shutil.rmtree(left, ignore_errors=True)
-            self._drop_older(folder)
+            for remnant in folder.parent.glob(f".{name}-????????"):  # of a killed builder
+                shutil.rmtree(remnant, ignore_errors=True)
+            self._drop_stale(folder, code)
             if folder.is_dir() and not _is_as_written(folder):
                 log.warning("the artifact %s is damaged; it is made again", folder)
                 shutil.rmtree(folder)
@@ -426,102 +446,117 @@ class Store:
                 with tempfile.TemporaryDirectory(
                     dir=folder.parent, prefix=f".{name}-", ignore_cleanup_errors=True
                 ) as work:
-                    build(made := Path(work) / "artifact")
-                    sync_tree(made)
-                    write_atomically(_digest_of(folder), tree_sha256(made) + "\n")
-                    os.replace(made, folder)
+                    artifact, stamp = Path(work) / "artifact", Path(work) / "stamp"
+                    build(artifact)
+                    sync_tree(artifact)
+                    write_atomically(stamp, f"{code}\n{tree_sha256(artifact)}\n")
+                    os.replace(stamp, _stamp_of(folder))
+                    os.replace(artifact, folder)
                 sync(folder.parent)
         return folder
 
     def sweep(self) -> None:
-        """Remove what killed writers left among the records; nobody else may be writing."""
-        for left in (self.root / "records").glob("*/.*.json-????????"):  # see `write_atomically`
-            if left.is_file():
-                left.unlink()
+        """Remove the temporary files of killed writers; nobody else may be writing."""
+        for place in ("records/*/.*.json", "folders/.*.stamp"):  # as `write_atomically` names them
+            for path in self.root.glob(f"{place}-????????"):
+                if path.is_file():
+                    path.unlink()
 
-    def folder(self, name: str) -> Path:
-        """A folder that outlives a killed case, for work that the next try goes on with.
+    def folder(self, name: str, code: str = "") -> Path:
+        """The folder `folders/name`, which outlives a killed case, so the next try goes on in it.
 
-        Whoever writes there sees to it that what a killed writer left can be read.
+        The case must write its files so that they can be read after it was killed.
         """
         folder = self.root / "folders" / name
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
-            self._drop_older(folder)
-            folder.mkdir(exist_ok=True)
+            self._drop_stale(folder, code)
+            if not folder.is_dir():
+                write_atomically(_stamp_of(folder), f"{code}\n")
+                folder.mkdir()
         return folder
 
     def from_now_on(self) -> "Store":
-        """This store for a run that makes everything anew, artifacts and folders too."""
+        """This store for a run that makes all again: what was made earlier is out of date."""
         mark = self.root / "forced"
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
         return replace(self, made_since=mark.stat().st_mtime_ns)
 
-    def _drop_older(self, folder: Path) -> None:
-        if folder.is_dir() and folder.stat().st_mtime_ns < self.made_since:
+    def _drop_stale(self, folder: Path, code: str) -> None:
+        """Remove a folder that other code made, or that is older than `made_since`."""
+        if folder.is_dir() and (
+            folder.stat().st_mtime_ns < self.made_since or _stamp(folder)[:1] != [code]
+        ):
             shutil.rmtree(folder)
 
 
-def _digest_of(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.sha256")
+def _stamp_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.stamp")
 
 
-_verified: dict[Path, object] = {}  # by this process, with the state that its files were in
+def _stamp(folder: Path) -> list[str]:
+    """The lines of a folder's stamp, or none."""
+    path = _stamp_of(folder)
+    return path.read_text("utf-8", errors="replace").splitlines() if path.is_file() else []
+
+
+_verified: dict[Path, object] = {}  # folder that this process has verified → its files' state then
 
 
 def _is_as_written(folder: Path) -> bool:
-    """Whether an artifact still is what was put there; one of before digests were kept gets one."""
+    """Whether an artifact's files are those that its stamp promises."""
     stats = sorted((path, path.stat()) for path in folder.rglob("*") if path.is_file())
     state = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
     if _verified.get(folder) == state:
         return True
-    digest = _digest_of(folder)
-    if not digest.is_file():
-        write_atomically(digest, tree_sha256(folder) + "\n")
-    if digest.read_text("utf-8", errors="replace").strip() != tree_sha256(folder):
+    if _stamp(folder)[1:] != [tree_sha256(folder)]:
         return False
     _verified[folder] = state
     return True
 
 
-def read_published(
-    path: Path, unusable: Callable[[MadlError], object] | None = None
-) -> list[Record]:
-    """Committed evidence: one record a line.
+def read_published(path: Path) -> list[Record]:
+    """The records of a file of committed evidence, one a line.
 
     Raises:
-        MadlError: a line that is no record of the experiment; `unusable`, where given, gets it.
+        MadlError: the file cannot be read, or a line is no record of the experiment.
     """
-    found: list[Record] = []
+    records, problems = _published(path)
+    if problems:
+        raise problems[0]
+    return records
+
+
+def _published(path: Path) -> tuple[list[Record], list[MadlError]]:
+    """The records of a file, and what is wrong with it or with lines of it."""
+    records: list[Record] = []
+    problems: list[MadlError] = []
     try:
         lines = path.read_bytes().splitlines() if os.path.lexists(path) else []
     except OSError as error:
-        problem = MadlError(f"{path} cannot be read ({why(error)}); restore it, or remove it")
-        if unusable is None:
-            raise problem from error
-        unusable(problem)
-        return []
+        problem = f"{path} cannot be read ({why(error)}); restore it, or remove it"
+        return [], [MadlError(problem)]
     for place, line in enumerate(lines, 1):
         try:
-            found.append(_published_record(line, path, place))
+            records.append(_published_record(line, path, place))
         except MadlError as error:
-            if unusable is None:
-                raise
-            unusable(error)
-    return found
+            problems.append(error)
+    return records, problems
 
 
-def published_by_machine(folder: Path) -> tuple[Mapping[str, Published], Sequence[MadlError]]:
-    """A folder's committed evidence by machine, most first, and what of it cannot be read.
+def published_by_machine(
+    folder: Path,
+) -> tuple[Mapping[str, Mapping[str, Record]], Sequence[MadlError]]:
+    """A folder's committed records: machine → key → record; and the errors of files and lines.
 
-    Read once for as long as the files are the same.
+    The machine with most records is first. Files are read again only once one has changed.
     """
     return _read_by_machine(tuple(map(_stamped, sorted(folder.glob("*.jsonl")))))
 
 
 def _stamped(path: Path) -> tuple[Path, int, int]:
-    """A file with when it was written and its size; a link that leads nowhere has neither."""
+    """A file with its modification time and size, which are 0 for a link that leads nowhere."""
     try:
         stat = path.stat()
     except OSError:
@@ -532,18 +567,19 @@ def _stamped(path: Path) -> tuple[Path, int, int]:
 @functools.lru_cache(maxsize=4)
 def _read_by_machine(
     stamp: tuple[tuple[Path, int, int], ...],
-) -> tuple[Mapping[str, Published], Sequence[MadlError]]:
+) -> tuple[Mapping[str, Mapping[str, Record]], Sequence[MadlError]]:
     by_host: dict[str, dict[str, Record]] = {}
-    unusable: list[MadlError] = []
+    problems: list[MadlError] = []
     for path, _, _ in stamp:
-        for record in read_published(path, unusable.append):
+        records, wrong = _published(path)
+        problems += wrong
+        for record in records:
             by_host.setdefault(record.run.host, {})[record.case.key] = record
-    most_first = sorted(by_host.items(), key=lambda item: -len(item[1]))
-    return {host: Published(by_key) for host, by_key in most_first}, unusable
+    return dict(sorted(by_host.items(), key=lambda item: -len(item[1]))), problems
 
 
 def _published_record(line: bytes, path: Path, place: int) -> Record:
-    """Raises: MadlError: what is wrong with it."""
+    """The record on this line. Raises: MadlError: it is none, or of another experiment."""
     origin = f"{path}:{place}"
     try:
         record = decode(line.decode(), origin, REMOVE_LINE)
@@ -558,23 +594,25 @@ TIMES = ("samples_s", "warmup_s")  # lists of a measurement, which make most of 
 
 
 def _with_short_times(line: str) -> str:
-    def shortened(found: dict[str, Any]) -> dict[str, Any]:
-        short = {n: [float(f"{s:.4g}") for s in found[n]] for n in TIMES if n in found}
-        return {**found, **short}
+    """A record's JSON with its samples of times at four significant digits."""
 
-    made = json.loads(line, object_hook=shortened)
-    return json.dumps(made, sort_keys=True, separators=(",", ":"))
+    def shorten(fields: dict[str, Any]) -> dict[str, Any]:
+        short = {n: [float(f"{s:.4g}") for s in fields[n]] for n in TIMES if n in fields}
+        return {**fields, **short}
+
+    return json.dumps(json.loads(line, object_hook=shorten), sort_keys=True, separators=(",", ":"))
 
 
 def publish(records: Sequence[Record], path: Path) -> int:
-    """Merge records into committed evidence; a machine's newer result replaces its older one.
+    """Merge records into a file of committed evidence; returns how many records were given.
 
-    A good result is replaced by a good one only. Times are shortened to four significant digits,
-    which is finer than any of them repeats.
+    A machine's newer result replaces its older one, a good one only if it is good, too. Times are
+    shortened to four significant digits, which is finer than any of them repeats.
     """
-    every = [*read_published(path), *records]
-    in_order = sorted(every, key=lambda r: (r.status == "ok", r.run.started))
-    merged = {(r.run.host, r.case.key): r for r in in_order}
+    by_age = sorted(
+        [*read_published(path), *records], key=lambda r: (r.status == "ok", r.run.started)
+    )
+    merged = {(r.run.host, r.case.key): r for r in by_age}
     lines = [_with_short_times(encode(merged[key])) for key in sorted(merged)]
     write_atomically(path, "".join(line + "\n" for line in lines))
     return len(records)

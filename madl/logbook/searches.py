@@ -1,4 +1,4 @@
-"""What a search page shows of its studies: the best so far, its mean and band, what it took.
+"""Curves and tables of search studies: the best so far, its mean over studies and interval.
 
 A study is the list of its trials' values, in order. Nothing here knows a sampler or a model.
 Units: trials are counted from 1; values are accuracies as fractions.
@@ -11,44 +11,50 @@ from itertools import accumulate
 import numpy as np
 
 from madl.logbook import stats
-from madl.logbook.arms import inside
+from madl.logbook.arms import value_at
 from madl.logbook.records import Params, Records, Row
-from madl.logbook.stats import Estimate, Unit, scientific
+from madl.logbook.values import Estimate, Unit, scientific
 
-Study = Sequence[float | None]  # None: nothing yet
+Study = Sequence[float | None]  # None: no value so far
 
 
 def least_so_far(losses: Iterable[float | None]) -> list[float | None]:
-    """After every trial, the least loss until then; None before one has a loss."""
+    """For each trial, the least loss up to it; None as long as no trial has a loss."""
     least = accumulate((math.inf if loss is None else loss for loss in losses), min)
     return [None if math.isinf(loss) else loss for loss in least]
 
 
-def rate_rows(tuned: Records, what: Mapping[str, Params], rate: str, *within: str) -> list[Row]:
-    """A row a training: its loss on validation by the rate, the parameter of that name."""
+def rate_rows(tuned: Records, models: Mapping[str, Params], rate: str, *within: str) -> list[Row]:
+    """A table of validation losses: a row for each of `models`, a column for each learning rate.
+
+    `models` maps names to parameters of their records; `rate` is the parameter with the learning
+    rate; `within` holds the nested names under which the loss stands.
+    """
     return [
         {
             "model": name,
             **{
-                scientific(one.case.params[rate]): f"{inside(one, within)['validation_loss']:.4f}"
-                for one in tuned.all(**where)
+                scientific(
+                    record.case.params[rate]
+                ): f"{value_at(record, within)['validation_loss']:.4f}"
+                for record in tuned.all(**where)
             },
         }
-        for name, where in what.items()
+        for name, where in models.items()
     ]
 
 
 def mean_estimate(values: Sequence[float], unit: Unit = Unit.PERCENT) -> Estimate:
-    """Mean of independent values with its t interval; without one from a single value."""
+    """Mean of independent values with its t interval; a single value has no interval."""
     if len(values) < 2:
         return Estimate(float(values[0]), None, unit, 1)
-    made = stats.mean(values, unit=unit, drawn="values")
-    interval = made.interval.of_share() if unit is Unit.PERCENT else made.interval
-    return Estimate(made.effect, interval, unit, len(values))
+    mean = stats.mean(values, unit=unit, unit_name="values")
+    interval = mean.interval.of_share() if unit is Unit.PERCENT else mean.interval
+    return Estimate(mean.effect, interval, unit, len(values))
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's, of paired scores; 0 where one side is constant."""
+    """Spearman's rank correlation of paired scores; 0 where one side is constant."""
     if len(set(a)) == 1 or len(set(b)) == 1:
         return 0.0
     from scipy.stats import rankdata
@@ -57,9 +63,9 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def mean_rows(curves: Mapping[str, Sequence[Study]], unit: Unit = Unit.PERCENT) -> list[Row]:
-    """A row a trial: per curve the mean over its studies, with its interval.
+    """A row for each trial, a column for each curve: the mean of its studies, with its interval.
 
-    None where one of them has nothing yet, or no trial any more.
+    It is None where a study has no value so far, or fewer trials.
     """
     length = max(len(study) for studies in curves.values() for study in studies)
 

@@ -1,4 +1,4 @@
-"""Values as they are printed: units, numbers in text, and what came of the test split.
+"""Values as they are printed: units, numbers as text, and results on the test split.
 
 An `Estimate` and `Outcomes` can be printed, drawn and compared, and nothing can be chosen by them.
 Units: accuracies and effects are fractions, so 0.01 is a point; ratios of times are logarithms.
@@ -20,7 +20,7 @@ LEVEL = 1 - ALPHA
 
 
 class Unit(StrEnum):
-    """What a value is in, and how it is shown; shares are stored as fractions."""
+    """The unit of a value, and how it is shown; shares are stored as fractions."""
 
     POINTS = "points"
     PERCENT = "%"
@@ -36,12 +36,12 @@ class Unit(StrEnum):
         return 100 * value if self in (Unit.POINTS, Unit.PERCENT) else value
 
     def stored(self, value: float) -> float:
-        """A margin, declared as a fraction or as a factor less one, as effects are stored."""
+        """A margin as effects are stored: 0.05 stays 0.05; of times, it becomes log 1.05."""
         return math.copysign(math.log1p(abs(value)), value) if self is Unit.TIMES else value
 
 
 def number(value: int | float, *, sign: bool = False) -> str:
-    """At most three significant digits, counts as counts, a true minus."""
+    """A number as text: three significant digits at most, integers in full, a true minus sign."""
     shown = "+," if sign else ","
     if isinstance(value, int):
         return f"{value:{shown}}".replace("-", "−")
@@ -55,7 +55,7 @@ def number(value: int | float, *, sign: bool = False) -> str:
 
 
 def numbers(values: Sequence[float], *, sign: bool = False) -> list[str]:
-    """A value and its interval, with as many decimals as three digits of the largest need."""
+    """Texts of a value and the ends of its interval, all rounded as the largest to three digits."""
     largest = max((abs(value) for value in values), default=0.0)
     places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
     shown = (f"{value + 0.0:{'+' if sign else ''},.{places}f}" for value in values)
@@ -72,14 +72,14 @@ def superscript(exponent: int | str) -> str:
     return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
-def counted(number: int, one: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """A number of things: "1 row", "16 rows", "5 processes"."""
-    many = f"{one}es" if one.endswith("s") else f"{one}s"
-    return f"{number} {one if number == 1 else many}"
+    many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number} {noun if number == 1 else many}"
 
 
 def per_cent(share: float) -> str:
-    """A share as a reader sees an accuracy: one decimal."""
+    """A share (0…1) as text in per cent, with one decimal: "87.5 %"."""
     return f"{100 * share:.1f} %".replace("-", "−")
 
 
@@ -90,7 +90,7 @@ class Interval(NamedTuple):
     high: float
 
     def of_share(self) -> "Interval":
-        """What of it a share can be: that of few models may reach beyond."""
+        """The interval cut to 0…1, for a share: that of few models may reach beyond."""
         return Interval(max(self.low, 0.0), min(self.high, 1.0))
 
 
@@ -101,7 +101,7 @@ _SEALED = (
 
 
 class Sealed:
-    """What came of the test split: nothing can be chosen by it."""
+    """A result on the test split: to order it, or to make it a number, raises TypeError."""
 
     __slots__ = ()
 
@@ -113,8 +113,10 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate(Sealed):
-    """A value that can be printed, tabulated and drawn, and that nothing can be chosen by.
+    """A value that can be printed, tabulated and drawn, but not computed with or chosen by.
 
+    `n` counts the examples (or other units) behind it, `seeds` the models. An effect has `each` of
+    its units' effects, for figures to draw.
     Formats: `""` the value with its unit, `"+"` with a sign, `"i"` with its interval, `"+i"` both;
     Python's own, such as `".1%"`, act on the bare number.
     """
@@ -124,6 +126,7 @@ class Estimate(Sealed):
     unit: Unit
     n: int
     seeds: int = 1
+    each: tuple[float, ...] = ()
 
     _sealed = Sealed._sealed
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _sealed
@@ -153,16 +156,22 @@ class Estimate(Sealed):
 
     @property
     def plain(self) -> tuple[float, Interval | None]:
-        """The value and its interval, as a reader sees them."""
-        if self.unit is not Unit.TIMES:
-            return self._value, self.interval
-        drawn = None if self.interval is None else Interval(*map(math.exp, self.interval))
-        return math.exp(self._value), drawn
+        """The value and its interval as bare numbers: shares as fractions, log ratios as ratios."""
+        interval = None if self.interval is None else Interval(*map(self._plain, self.interval))
+        return self._plain(self._value), interval
+
+    @property
+    def plain_each(self) -> list[float]:
+        """`each` as bare numbers."""
+        return [*map(self._plain, self.each)]
+
+    def _plain(self, value: float) -> float:
+        return math.exp(value) if self.unit is Unit.TIMES else value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes(Sealed):
-    """Which examples one evaluated model got right: to be compared, never to choose by.
+    """The sentences that a model got right: to be compared, never to choose by.
 
     Shapes: correct (n,) of bool. `examples` is the fingerprint of the evaluated split: outcomes
     on different examples cannot be paired.
@@ -177,12 +186,16 @@ class Outcomes(Sealed):
 
     @property
     def accuracy(self) -> Estimate:
-        """With Wilson's score interval."""
+        """The share of right answers, with Wilson's score interval."""
         share = float(self._correct.mean())
         return Estimate(share, wilson(share, self.n), Unit.PERCENT, self.n)
 
     def differing(self, other: "Outcomes") -> int:
-        """On how many of the same examples one is right and the other is not."""
+        """The number of examples that one model got right and the other wrong.
+
+        Raises:
+            ValueError: the two were evaluated on different examples.
+        """
         if self.examples != other.examples:
             raise ValueError("outcomes on different examples cannot be paired")
         return int((self._correct != other._correct).sum())
@@ -193,7 +206,11 @@ class Outcomes(Sealed):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Outcomes":
-        """Raises: ValueError: bits that are not the outcomes of `n` examples."""
+        """The outcomes that `to_json` wrote.
+
+        Raises:
+            ValueError: bits that are not the outcomes of `n` examples.
+        """
         n, bits, examples = data["n"], data["bits"], data["examples"]
         if type(n) is not int or n < 1 or not all(isinstance(x, str) for x in (bits, examples)):
             raise ValueError("n is a positive number, bits and examples are texts")
@@ -207,7 +224,7 @@ class Outcomes(Sealed):
 
 
 def wilson(share: float, n: int) -> Interval:
-    """Wilson's score interval of a share (1927, J. Am. Stat. Assoc. 22:209)."""
+    """Wilson's score interval (95 %) of a share of `n` (1927, J. Am. Stat. Assoc. 22:209)."""
     z = float(ndtri((1 + LEVEL) / 2))
     shrink = 1 + z * z / n
     middle = (share + z * z / (2 * n)) / shrink

@@ -1,4 +1,4 @@
-"""What this machine is: the device to compute on, the seed, and where a result comes from.
+"""This machine: the device to compute on, the seeding of generators, the provenance of a result.
 
 Imports torch only where a device or a seed is asked for, so that provenance works without it.
 """
@@ -21,7 +21,7 @@ from madl.machine import sources
 
 
 def resolve(request: str) -> tuple[str, str]:
-    """The device to use and why.
+    """(device, reason): the device to use for `cpu`, `cuda` or `auto`, and why.
 
     Raises:
         WrongCommand: a device this machine does not have.
@@ -41,7 +41,7 @@ def resolve(request: str) -> tuple[str, str]:
 
 
 def needs_torch() -> None:
-    """Raises: MadlError: this Python has no torch, so it can render pages and run nothing."""
+    """Raise MadlError if this Python has no torch: it can render pages, but run no case."""
     try:
         importlib.import_module("torch")
     except ImportError as error:
@@ -52,21 +52,27 @@ def needs_torch() -> None:
 
 
 def no_device(params: Mapping[str, object]) -> str | None:
-    """Why a case whose parameters ask for a `device` cannot run here; None where it can."""
+    """The reason why a case with these parameters lacks its `device` here; None: it is there."""
+    device = str(params.get("device", "cpu"))
     try:
-        resolve(str(params.get("device", "cpu")))
+        resolve(device)
     except MadlError:
-        return f"no {str(params['device']).upper()} device here"
+        return missing_device(device)
     return None
+
+
+def missing_device(device: str) -> str:
+    """The reason to give where a case's device is missing, such as "no CUDA device here"."""
+    return f"no {device.upper()} device here"
 
 
 def wait_briefly() -> None:
     """Have OpenMP's waiting threads sleep after some 50 µs, unless the user has said otherwise.
 
-    GNU's spin for milliseconds and fight over the cores as soon as anything else runs: torch's
-    elementwise work then takes tens of times as long. Threads that sleep at once have to be woken
-    for every operation, which costs a training step a tenth. Has an effect only before torch is
-    imported.
+    By default, threads of GNU's OpenMP spin for milliseconds and fight over the cores as soon as
+    anything else runs: torch's elementwise work then takes tens of times as long. Threads that
+    sleep at once have to be woken for every operation, which costs a training step a tenth. Has an
+    effect only before torch is imported.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
@@ -74,7 +80,7 @@ def wait_briefly() -> None:
 
 
 def num_cores() -> int:
-    """Cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -90,16 +96,19 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def cpu_info(field: str) -> list[str]:
+    """The values of one field of `/proc/cpuinfo`, one per core; empty without that file."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return []
+    return [line.partition(":")[2].strip() for line in lines if line.startswith(field)]
+
+
 @functools.cache
 def cpu_name() -> str:
-    """The processor as it names itself."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    """The processor's model name, as it reports it."""
+    return next(iter(cpu_info("model name")), platform.processor() or platform.machine())
 
 
 @functools.cache
@@ -109,35 +118,44 @@ def memory_gb() -> int:
 
 
 def host_label() -> str:
-    """A name for the machine that tells what it is, not whose: `$MADL_HOST` overrides it."""
+    """The machine as "<processor>, 8 cores, 32 GB", not whose it is; `$MADL_HOST` overrides it."""
     return os.environ.get("MADL_HOST") or f"{cpu_name()}, {num_cores()} cores, {memory_gb()} GB"
 
 
 def version(distribution: str) -> str:
+    """The version of an installed Python package, or "not installed"."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
 
 
-def _git(root: Path, *arguments: str) -> str:
+def _output(*command: str, folder: Path | None = None) -> str:
+    """The standard output of a program; "" if it is missing, fails or takes more than 10 s."""
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=root, capture_output=True, text=True, timeout=10
-        )
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return result.stdout.strip() if result.returncode == 0 else ""
+
+
+def _commit(root: Path) -> str:
+    """The commit's first 12 digits, with "-dirty" if files have changed since; "" if unknown.
+
+    `$MADL_COMMIT` gives it for a copy without git's folder.
+    """
+    describe = ("git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty")
+    return os.environ.get("MADL_COMMIT") or _output(*describe, folder=root)
 
 
 def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
-    """The fields of `records.Run` that are known before a case runs."""
+    """The fields of `records.Run`, by name, that are known before a case runs."""
     torch: Any = sys.modules.get("torch")
-    cuda = torch.version.cuda if torch else None
+    commit, _, changed = _commit(root).partition("-")
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _git(root, "rev-parse", "--short=12", "HEAD"),
-        "dirty": bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
+        "commit": commit,
+        "dirty": bool(changed),
         "code": sources.digest(root, experiment),
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "host": host_label(),
@@ -146,46 +164,38 @@ def provenance(root: Path, experiment: str, device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads() if torch else num_cores(),
         "python": platform.python_version(),
         "torch": torch.__version__ if torch else version("torch"),
-        "cuda": cuda,
+        "cuda": torch.version.cuda if torch else None,
     }
 
 
 def clock_mhz(device: str) -> float | None:
-    """How fast the device runs at this moment: the cores' mean, or the GPU's multiprocessors."""
-    if device == "cuda":
-        return _gpu_clock_mhz()
+    """The device's clock now, in MHz: the mean over the cores, or the GPU's own; None: unknown."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        clocks = [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
-    except (OSError, ValueError):
+        clocks = list(map(float, _gpu_clock() if device == "cuda" else cpu_info("cpu MHz")))
+    except (AttributeError, ValueError):
         return None
     return round(sum(clocks) / len(clocks), 1) if clocks else None
 
 
-def _gpu_clock_mhz() -> float | None:
+def _gpu_clock() -> list[str]:
+    """The current GPU's clock in MHz, as `nvidia-smi` prints it; empty if that fails."""
     import torch
 
     properties: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
-    query = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(
-            [*query, f"--id=GPU-{properties.uuid}"], capture_output=True, text=True, timeout=10
-        )
-        return float(done.stdout.strip())
-    except (OSError, ValueError, AttributeError, subprocess.TimeoutExpired):
-        return None
+    query = ("--query-gpu=clocks.sm", "--format=csv,noheader,nounits")
+    return _output("nvidia-smi", *query, f"--id=GPU-{properties.uuid}").split()
 
 
 def programs() -> dict[str, str | None]:
-    """The outside programs that the product can use, by name: where each is, or None."""
+    """Name → path of each outside program that the product can use, None where it is missing."""
     from kernels import compilers
 
-    others = ("nvcc", "git")
-    return {compilers.NAME: next(compilers.cpp(), None), **{n: shutil.which(n) for n in others}}
+    compiler = next(compilers.cpp(), None)
+    return {compilers.NAME: compiler, "nvcc": shutil.which("nvcc"), "git": shutil.which("git")}
 
 
 def diagnose() -> dict[str, str]:
-    """What is here and what its absence would cost, by name."""
+    """Part of this machine → its version or path, or what its absence costs."""
     findings = {
         "processor": f"{cpu_name()}, {num_cores()} cores, {memory_gb()} GB",
         "python": platform.python_version(),
@@ -196,7 +206,12 @@ def diagnose() -> dict[str, str]:
     for name, path in programs().items():
         findings[name] = path or f"not found: {_USES[name]}"
     try:
-        findings["device"] = " (".join(resolve("auto")) + ")"
+        device, why = resolve("auto")
+        findings["device"] = f"{device} ({why})"
+        if device == "cuda":
+            installed = version("cuda-core")
+            cost = f": {_USES['nvcc']}" if installed == "not installed" else ""
+            findings["cuda-core"] = installed + cost
     except MadlError as error:
         findings["device"] = str(error)
     return findings

@@ -1,4 +1,4 @@
-"""A function call in a process of its own, so that nothing an earlier call left can help it.
+"""Call a function in a new process, where nothing that an earlier call compiled can help it.
 
 Compilers keep what they made: in the process, and in folders that outlive it. A call here starts a
 new interpreter whose compiler caches are empty folders, deleted afterwards.
@@ -31,28 +31,22 @@ def call(
     timeout_s: float = 900,
     caches: Path | None = None,
 ) -> dict[str, Any]:
-    """The function's result, from a fresh process without any compiler's cache.
+    """Call the function in a new process with empty compiler caches, and return its result.
 
-    `caches` is a folder for what compilers keep, where a later call is to find it.
+    Given `caches`, the compilers' caches lie in that folder and stay, for later calls to use.
 
     Raises:
         MadlError: it failed, with the last line of what it wrote, or took longer than the timeout.
     """
     with tempfile.TemporaryDirectory(prefix="madl-fresh-", ignore_cleanup_errors=True) as folder:
-        kept = {name: str((caches or Path(folder)) / name.lower()) for name in CACHES}
+        folders = {name: str((caches or Path(folder)) / name.lower()) for name in CACHES}
         answer = Path(folder) / "answer.json"
+        command = [sys.executable, "-m", __name__, function, str(answer), str(os.getpid())]
         try:
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "madl.machine.fresh",
-                    function,
-                    str(answer),
-                    str(os.getpid()),
-                ],
+            result = subprocess.run(
+                command,
                 input=json.dumps(dict(argument)),
-                env={**os.environ, **kept, **QUIET},
+                env={**os.environ, **folders, **QUIET},
                 cwd=ROOT,
                 capture_output=True,
                 text=True,
@@ -60,14 +54,14 @@ def call(
             )
         except subprocess.TimeoutExpired as error:
             raise MadlError(f"{function} took longer than {timeout_s:g} s") from error
-        if done.returncode != 0 or not answer.exists():
-            lines = done.stderr.strip().splitlines() or ["no output"]
+        if result.returncode != 0 or not answer.exists():
+            lines = result.stderr.strip().splitlines() or ["no output"]
             raise MadlError(f"{function} failed in its own process: {lines[-1]}")
         return json.loads(answer.read_text("utf-8"))
 
 
 def main() -> None:
-    """Read the argument from stdin, write the result to the file that is named."""
+    """Run the call in the new process: the argument comes from stdin, the result goes to a file."""
     lifeline.end_with(int(sys.argv[3]))
     module, _, function = sys.argv[1].partition(":")
     result = getattr(importlib.import_module(module), function)(json.loads(sys.stdin.read()))

@@ -1,13 +1,13 @@
-"""What a run starts ends with it, whatever its end is; and so do its temporary files.
+"""Ends all processes that a run has started and removes its temporary files, however it ends.
 
-A child of ours asks the kernel to be killed with its parent. What that child starts, or a library,
-cannot be asked: so a **guard**, a small process in a session of its own, waits for the end of the
-process that it guards, and then kills whoever carries that one's mark in the environment, which
-all descendants inherit, and removes its temporary files.
+A child of ours asks the kernel to be killed with its parent. A process that this child or a library
+starts cannot be made to ask: so a **guard**, a small process in a session of its own, waits for the
+end of the process that it guards. Then it kills all processes with that process's mark in their
+environment, which all descendants inherit, and removes its temporary files.
 
-Not handled: descendants that drop the environment, and a guard that is killed before whom it
-guards: what a library has started may then stay. Without `/proc` (macOS) there is no guard's
-list, and only children that ask for it (`end_with`) end.
+Not handled: descendants that drop the environment, and a guard that is killed before the process
+that it guards: what a library has started may then stay. Without `/proc` (macOS) the guard finds no
+process, and only children that ask for it (`end_with`) end.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from typing import Any
 
 MARK = "MADL_RUN"
 STOPPED = "stopped; run the same command again to go on"
-UNWIND_S = 1.5  # that a stopped run has to end by itself
-QUIET_S = 0.5  # without any of them until they are all gone
-PATIENCE_S = 10.0
+UNWIND_S = 1.5  # that a run has, after Ctrl-C, to end by itself
+QUIET_S = 0.5  # after which, if no marked process was seen, none is left
+PATIENCE_S = 10.0  # after which the guard gives up on processes that keep coming
 PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> None:
-    """End this process when its parent, by process id, has ended.
+    """Have this process end when its parent, given by process id, ends.
 
     Linux kills it when the *thread* that started it ends, which in both our uses outlives it.
     """
@@ -54,58 +54,58 @@ def end_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def guarded(folder: Path) -> Generator[Path]:
-    """A guard for this process, and temporary files of it and its children in one folder.
+    """Have this process guarded; its and its children's temporary files go into the yielded folder.
 
-    The folder lies below `folder` and is removed afterwards, by the guard if need be; what a power
-    cut left there is removed before. The guard stays for as long as this process lives. Ctrl-C
-    ends what this process has started at once, or it would wait for it.
+    That folder is new, below `folder`, and removed afterwards, by the guard if need be; those that
+    dead runs left there are removed first. The guard stays as long as this process lives. Ctrl-C
+    kills at once what this process has started, as Python would wait for it otherwise.
     """
     import tempfile
     import uuid
 
     from filelock import FileLock
 
-    name = uuid.uuid4().hex[:12]
-    mine = folder / name
-    lock = FileLock(folder / f"{name}.lock")
+    own = folder.resolve() / uuid.uuid4().hex[:12]
+    lock = FileLock(f"{own}.lock")
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         _sweep(folder)
         lock.acquire()
-        mine.mkdir()
+        own.mkdir()
     before = os.environ.get("TMPDIR")
-    _tell(os.fsencode(mine.resolve()))
-    os.environ["TMPDIR"] = tempfile.tempdir = str(mine.resolve())  # nowhere else, if that is full
+    _tell(os.fsencode(own))
+    os.environ["TMPDIR"] = tempfile.tempdir = str(own)  # nowhere else, if that is full
     try:
         with _ends_on_ctrl_c():
-            yield mine
+            yield own
     finally:
         os.environ.pop("TMPDIR")
         if before is not None:
             os.environ["TMPDIR"] = before
         tempfile.tempdir = None
-        shutil.rmtree(mine, ignore_errors=True)
+        shutil.rmtree(own, ignore_errors=True)
         lock.release()
         Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the temporary files of runs that are no longer there."""
+    """Remove the temporary files of runs that no longer live, which hold no lock."""
     from filelock import FileLock, Timeout
 
-    for left in folder.glob("[!.]*"):
-        if left.suffix == ".lock":
+    for path in folder.glob("[!.]*"):
+        if path.suffix == ".lock":
             continue
-        with contextlib.suppress(Timeout, OSError), FileLock(f"{left}.lock", timeout=0):
-            shutil.rmtree(left, ignore_errors=True)
-            Path(f"{left}.lock").unlink(missing_ok=True)
+        with contextlib.suppress(Timeout, OSError), FileLock(f"{path}.lock", timeout=0):
+            shutil.rmtree(path, ignore_errors=True)
+            Path(f"{path}.lock").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def _ends_on_ctrl_c() -> Generator[None]:
-    """Ctrl-C ends what this process has started, and soon this process itself.
+    """Within the context, Ctrl-C ends what this process has started, and soon this process itself.
 
-    A library that is interrupted while it starts a process may wait for it for ever.
+    A library that is interrupted while it starts a process may wait for it for ever. Has no effect
+    outside of the main thread, or where another handler is set.
     """
     import threading
 
@@ -137,6 +137,7 @@ END_ALL = b""  # to the guard: kill now; anything else is a folder to remove at 
 
 
 def _tell(message: bytes) -> None:
+    """Send the guard a message: `END_ALL`, or a folder to remove at the end."""
     if (guard := _guard()) is not None:
         with contextlib.suppress(OSError):  # it was killed; the next run sweeps
             os.write(guard, message + b"\0")
@@ -144,16 +145,18 @@ def _tell(message: bytes) -> None:
 
 @functools.cache
 def _guard() -> int | None:
-    """Start this process's guard, once; where to write the folders that it is to remove."""
+    """Start this process's guard, once, and return the pipe to it; None: it could not be started.
+
+    Messages in the pipe are those of `_tell`. Children inherit the mark that is set here.
+    """
     import uuid
 
     name = uuid.uuid4().hex
     environment = {key: value for key, value in os.environ.items() if key != MARK}
     os.environ[MARK] = f"{os.environ.get(MARK, '')} {name}".strip()
     reading, writing = os.pipe()
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    files = [(os.POSIX_SPAWN_DUP2, reading, 0)]
-    files += [(os.POSIX_SPAWN_DUP2, nowhere, stream) for stream in (1, 2)]
+    null = os.open(os.devnull, os.O_RDWR)
+    files = [(os.POSIX_SPAWN_DUP2, handle, i) for i, handle in enumerate((reading, null, null))]
     command = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), name, str(os.getpid())]
     try:
         os.posix_spawn(sys.executable, command, environment, file_actions=files, setsid=True)
@@ -162,7 +165,7 @@ def _guard() -> int | None:
         return None
     finally:
         os.close(reading)
-        os.close(nowhere)
+        os.close(null)
     return writing
 
 
@@ -170,7 +173,10 @@ def _guard() -> int | None:
 
 
 def _watch(name: str, parent: int) -> None:
-    """Until the guarded process has ended; then end what it started."""
+    """Be the guard: wait until the guarded process has ended, then end what it started.
+
+    Messages come on stdin. `name` is the mark, `parent` the id of the guarded process.
+    """
     import select
 
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -187,8 +193,8 @@ def _watch(name: str, parent: int) -> None:
                 _kill(_marked(name))
     seen = start = time.monotonic()
     while (now := time.monotonic()) < min(seen + QUIET_S, start + PATIENCE_S):
-        if left := _marked(name):  # one that was just being started carries its mark a little later
-            _kill(left)
+        if processes := _marked(name):  # one that is just starting has its mark a little later
+            _kill(processes)
             seen = now
         time.sleep(0.02)
     for folder in folders:
@@ -202,11 +208,11 @@ def _kill(processes: list[int]) -> None:
 
 
 def _marked(name: str) -> list[int]:
-    """Living processes that carry this mark.
+    """The ids of living processes that carry this mark in their environment.
 
-    Python's resource trackers are left to clean up: each ends when all whom it serves have ended.
+    Python's resource trackers are left to clean up: each ends when all processes that it serves do.
     """
-    found: list[int] = []
+    processes: list[int] = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else []:
         with contextlib.suppress(OSError):
             if not entry.isdigit() or b"resource_tracker" in _read(f"/proc/{entry}/cmdline"):
@@ -214,8 +220,8 @@ def _marked(name: str) -> list[int]:
             variables = _read(f"/proc/{entry}/environ").split(b"\0")
             marks = [value for value in variables if value.startswith(f"{MARK}=".encode())]
             if any(name.encode() in mark for mark in marks):
-                found.append(int(entry))
-    return found
+                processes.append(int(entry))
+    return processes
 
 
 def _read(path: str) -> bytes:

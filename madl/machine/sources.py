@@ -1,128 +1,218 @@
-"""Which sources can change an experiment's results, and their digest.
+"""The source files that can change an experiment's results, and their digest.
 
-The files that its measurement reaches: what `study.py` imports, or what the function under
-`@page.run` does where a page has no study, at any distance and wherever an import stands; and the
-kernels' C++, CUDA and Verilog files that they name. What renders pages and hands out work
-(`madl.logbook`, `running`, `site`) measures nothing, and neither does this module.
+These are the files that its measurement reaches: what `study.py` imports, or what the function
+under `@page.run` does where a page has no study, at any distance and wherever an import stands; and
+the kernels' C++, CUDA and Verilog files that they name. What renders pages and hands out work
+(`madl.logbook`, `running`, `site`) measures nothing, and neither does this module. Comments,
+docstrings, annotations, layout and local names can change no result (`syntax`).
 
 Not handled: a module whose name is put together while running, but for packages that import all
 they hold (`iter_modules`).
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
+from madl.machine import syntax
+
+T = TypeVar("T")
 PACKAGES = ("madl", "kernels", "experiments")
 NO_MEASURE = (
     *("logbook", "running", "site", "assets.py", "errors.py", "files.py"),
-    "machine/sources.py",
+    *("machine/sources.py", "machine/syntax.py"),
 )
 SUFFIXES = (".h", ".cpp", ".cu", ".v")
+_READ = (".py", *SUFFIXES)
 TUNING = "_tuning"  # behind a page's name: its cases on the tuning seed, of the same code
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
 _FUNCTION = re.compile(r"([\w.]+):\w+")  # `module:function`, as `machine.fresh` takes it
 
 
+def state(root: Path) -> str:
+    """A digest of the names, sizes and change times of all source files, hexadecimal."""
+    stamp = hashlib.sha256()
+    for package in PACKAGES:
+        for folder, _, names in os.walk(root / package):
+            for path in (os.path.join(folder, name) for name in names if name.endswith(_READ)):
+                with contextlib.suppress(OSError):  # a link that leads nowhere
+                    file = os.stat(path)
+                    stamp.update(os.fsencode(f"{path} {file.st_mtime_ns} {file.st_size}\n"))
+    return stamp.hexdigest()
+
+
+def _while_unchanged(fn: Callable[[Path, str], T]) -> Callable[[Path, str], T]:
+    """Decorate a function of (root, name): its results are kept until any source file changes."""
+
+    @functools.lru_cache(maxsize=500)
+    def memo(root: Path, name: str, state: str) -> T:
+        return fn(root, name)
+
+    @functools.wraps(fn)
+    def remembered(root: Path, name: str) -> T:
+        return memo(root, name, state(root))
+
+    return remembered
+
+
+@_while_unchanged
 def digest(root: Path, experiment: str) -> str:
-    """Twelve hexadecimal digits of all sources that can change this experiment's results."""
-    made = hashlib.sha256(_text_of_run(_page(root, experiment)).encode())
-    for path in sorted(reached(root, experiment)):
-        made.update(path.read_bytes())
-    return made.hexdigest()[:12]
+    """Twelve hexadecimal digits of all that can change this experiment's results."""
+    page = syntax.written(_run_of(_page(root, experiment)))
+    return _digest(root, reached(root, experiment), page)
+
+
+@_while_unchanged
+def digest_of_module(root: Path, module: str) -> str:
+    """Twelve hexadecimal digits of a module and all files that it reaches."""
+    return _digest(root, _closure(root, _files(root, [module])))
+
+
+def _digest(root: Path, files: Iterable[Path], *texts: str) -> str:
+    """Twelve hexadecimal digits of these texts, and of what in the files can change a result."""
+    every = (*texts, *(_read(root, path)[0] for path in sorted(files)))
+    return hashlib.sha256("\0".join(every).encode()).hexdigest()[:12]
 
 
 def digest_of_all(root: Path) -> str:
-    """The same of the whole library, whoever uses it."""
-    made = hashlib.sha256()
+    """Twelve hexadecimal digits of all files in `madl` and `kernels` that measure, byte by byte."""
+    digest = hashlib.sha256()
     for path in sorted(p for name in ("madl", "kernels") for p in (root / name).rglob("*")):
         if path.suffix in (".py", *SUFFIXES) and path.is_file() and _measures(root, path):
-            made.update(path.read_bytes())
-    return made.hexdigest()[:12]
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
-def reached(root: Path, experiment: str) -> set[Path]:
-    """The files of the project that can change this experiment's results, its page left out."""
+@_while_unchanged
+def reached(root: Path, experiment: str) -> frozenset[Path]:
+    """The files of the project that can change this experiment's results, except its page."""
     page = _page(root, experiment)
-    run = ast.parse(_text_of_run(page))
-    found: set[Path] = set()
-    left = [*_named(root, page, run), page.parent / "study.py"]
+    files = _closure(root, (*_named(root, page, _run_of(page)), page.parent / "study.py"))
+    return frozenset(files - {page})
+
+
+def measuring_text(root: Path, path: Path) -> str:
+    """The text of a Python file; of a `page.py`, only the lines that run a case, the others blank.
+
+    So line numbers stay. A missing file gives "".
+    """
+    text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
+    if path.name != "page.py":
+        return text
+    kept: set[int] = set()
+    for node in _run_of(path).body:
+        decorators = getattr(node, "decorator_list", [])
+        first = min(part.lineno for part in (node, *decorators))
+        kept |= set(range(first, (node.end_lineno or first) + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return "\n".join(line if number in kept else "" for number, line in lines)
+
+
+def _closure(root: Path, files: Iterable[Path]) -> set[Path]:
+    """The files that exist and measure, among these and all that they import or name."""
+    closure: set[Path] = set()
+    left = list(files)
     while left:
         path = left.pop()
-        if path not in found and path != page and path.is_file() and _measures(root, path):
-            found.add(path)
-            left += _uses(root, path, path.stat().st_mtime_ns)
-    return found
+        if path not in closure and path.is_file() and _measures(root, path):
+            closure.add(path)
+            left += _read(root, path)[1]
+    return closure
 
 
 def _page(root: Path, experiment: str) -> Path:
+    """The path of an experiment's page; `<page>_tuning` has the page without that ending."""
     return root / "experiments" / experiment.removesuffix(TUNING) / "page.py"
 
 
-def _text_of_run(page: Path) -> str:
-    """The function of a page that runs a case, and what of the page it uses."""
+def _run_of(page: Path) -> ast.Module:
+    """The function under `@page.run` and the statements of the page that it uses, as a module."""
+    return _run_once(page, page.stat().st_mtime_ns) if page.is_file() else ast.Module([], [])
+
+
+@functools.lru_cache(maxsize=100)
+def _run_once(page: Path, written_ns: int) -> ast.Module:
+    """`_run_of`, cached by when the page was written."""
     try:
-        source = page.read_text("utf-8")
-        tree = ast.parse(source)
+        tree = syntax.bare(ast.parse(page.read_text("utf-8")))
     except (OSError, SyntaxError, ValueError):
-        return ""  # it cannot run either
+        return ast.Module([], [])  # it cannot run either
     used: list[ast.stmt] = [node for node in tree.body if _runs(node)]
     for node in used:  # grows by what its own statements name
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         names -= {"page"}
-        used += [one for one in tree.body if one not in used and names & _defines(one)]
-    return "\n".join(ast.unparse(node) for node in used)
+        used += [
+            decorator
+            for decorator in tree.body
+            if decorator not in used and names & _defines(decorator)
+        ]
+    return ast.Module(used, [])
 
 
 def _runs(node: ast.stmt) -> bool:
+    """Whether a statement is a function under `@page.run`."""
     decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-    return any(ast.unparse(one) == "page.run" for one in decorators)
+    return any(ast.unparse(node) == "page.run" for node in decorators)
 
 
 def _defines(node: ast.stmt) -> set[str]:
+    """The names that a statement of a module defines."""
     match node:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
         case ast.Import(names=names) | ast.ImportFrom(names=names):
-            return {(one.asname or one.name).partition(".")[0] for one in names}
+            return {(alias.asname or alias.name).partition(".")[0] for alias in names}
         case ast.Assign(targets=targets):
             return {
-                part.id for one in targets for part in ast.walk(one) if isinstance(part, ast.Name)
+                part.id
+                for target in targets
+                for part in ast.walk(target)
+                if isinstance(part, ast.Name)
             }
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
         case _:
             return set()
 
 
+def _read(root: Path, path: Path) -> tuple[str, tuple[Path, ...]]:
+    """(text, files): a file's text that can change a result, and the files it imports or names."""
+    return _read_once(root, path, path.stat().st_mtime_ns)
+
+
 @functools.lru_cache(maxsize=2000)
-def _uses(root: Path, path: Path, changed: int) -> tuple[Path, ...]:
-    """What a file imports, includes or names; `changed`: when it was written."""
+def _read_once(root: Path, path: Path, written_ns: int) -> tuple[str, tuple[Path, ...]]:
+    """`_read`, cached by when the file was written."""
     text = path.read_text("utf-8", errors="replace")
     if path.suffix != ".py":
-        return tuple(path.parent / file for file in _INCLUDE.findall(text))
+        return syntax.native(text), tuple(path.parent / file for file in _INCLUDE.findall(text))
     try:
-        tree = ast.parse(text)
+        tree = syntax.bare(ast.parse(text))
     except SyntaxError:
-        return ()
+        return text, ()
     whole = path.parent.glob("*.py") if any(map(_imports_all, ast.walk(tree))) else ()
-    return (*_named(root, path, tree), *whole)
+    return syntax.written(tree), (*_named(root, path, tree), *whole)
 
 
 def _imports_all(node: ast.AST) -> bool:
+    """Whether a node is a call of `iter_modules`, by which a package imports all that it holds."""
     return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("iter_modules")
 
 
 def _named(root: Path, path: Path, tree: ast.AST) -> Iterator[Path]:
+    """The files that a syntax tree imports or names, as `module:function` or as a kernel's file."""
     for node in ast.walk(tree):
         match node:
-            case ast.If(test=test) if ast.unparse(test).endswith("TYPE_CHECKING"):
-                node.body = []  # runs for type checkers
             case ast.Import(names=names):
-                yield from _files(root, [one.name for one in names])
+                yield from _files(root, [alias.name for alias in names])
             case ast.ImportFrom(module=str(module), names=names):
-                yield from _files(root, [module, *(f"{module}.{one.name}" for one in names)])
+                yield from _files(root, [module, *(f"{module}.{alias.name}" for alias in names)])
             case ast.Constant(value=str(text)) if match := _FUNCTION.fullmatch(text):
                 yield from _files(root, [match[1]])
             case ast.Constant(value=str(text)) if text.endswith(SUFFIXES) and "/" not in text:
@@ -132,11 +222,14 @@ def _named(root: Path, path: Path, tree: ast.AST) -> Iterator[Path]:
 
 
 def _files(root: Path, modules: list[str]) -> Iterator[Path]:
+    """The paths at which modules of this project lie, or would; none of other modules."""
     for module in modules:
         place = root.joinpath(*module.split("."))
         if module.partition(".")[0] in PACKAGES:
             yield from (place / "__init__.py", place.with_suffix(".py"))
 
 
+@functools.lru_cache(maxsize=2000)
 def _measures(root: Path, path: Path) -> bool:
+    """Whether a file is outside of `NO_MEASURE`, so that it can change a result."""
     return not any(root / "madl" / name in (path, *path.parents) for name in NO_MEASURE)

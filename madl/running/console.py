@@ -1,7 +1,8 @@
-"""The progress bar of a run on a terminal: cases done, time left, and what is going on now."""
+"""Progress of a run on a terminal or in a log: finished cases, their number and the time left."""
 
 import logging
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.logging import RichHandler
@@ -9,9 +10,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from madl.running.queues import Progress as Finished
 
+log = logging.getLogger(__name__)
 
-def progress_bar(events: Iterator[Finished], line: Callable[[Finished], str]) -> Iterator[Finished]:
-    """Pass the events on; the log scrolls above the bar meanwhile."""
+
+def show(events: Iterator[Finished]) -> Iterator[Finished]:
+    """Log a line for each event and pass it on; a terminal has a bar with the time left below."""
+    if not sys.stderr.isatty():
+        for event in events:
+            log.info(event.line)
+            yield event
+        return
     console = Console(stderr=True)
     root = logging.getLogger()
     before = root.handlers[:]
@@ -27,13 +35,10 @@ def progress_bar(events: Iterator[Finished], line: Callable[[Finished], str]) ->
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task("starting", total=None, left="")
             for event in events:
-                root.info(line(event))
+                log.info(event.line)
+                name, left = event.record.case.experiment, event.left
                 bar.update(
-                    task,
-                    description=event.record.case.experiment,
-                    completed=event.done,
-                    total=event.total,
-                    left=event.left,
+                    task, description=name, completed=event.done, total=event.total, left=left
                 )
                 yield event
     finally:

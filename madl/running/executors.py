@@ -30,7 +30,7 @@ POLL_S = 2.0  # how soon a worker that has just joined gets a case
 
 
 def inline(cases: deque[Case], execute: Execute) -> Iterator[Record]:
-    """One after the other, here."""
+    """Execute the cases in this process, one after the other."""
     while cases:
         yield execute(cases.popleft())
 
@@ -38,7 +38,7 @@ def inline(cases: deque[Case], execute: Execute) -> Iterator[Record]:
 def processes(
     cases: deque[Case], execute: Execute, *, jobs: int, threads: int, start: Start
 ) -> Iterator[Record]:
-    """On `jobs` processes, each set up by `start(threads)`; what is given must pickle.
+    """Execute the cases in `jobs` processes, each set up by `start(threads)`; both must pickle.
 
     Raises:
         MadlError: a worker died (killed, or out of memory); what it had finished is stored.
@@ -87,15 +87,15 @@ def cluster(
     alone: bool,
     lost: Callable[[Case, str], Record],
 ) -> Iterator[Record]:
-    """On the workers of a Dask scheduler, given by address or by its scheduler file.
+    """Execute the cases on workers of a Dask scheduler, given by address or scheduler file.
 
     A worker has one case at a time, so one that dies takes one case with it: the scheduler gives
     that case to another worker, and after some deaths (its `allowed-failures`) it becomes the
-    record that `lost` makes. `execute` gets the number of workers on a machine and the case; it
-    must pickle. `alone` keeps the other workers idle meanwhile.
+    record that `lost` makes. `execute` gets the number of cases side by side on a machine, and the
+    case; it must pickle. `alone` runs one case at a time in the whole cluster.
 
     Raises:
-        MadlError: no Dask here, no scheduler there or no longer, or workers that cannot run this.
+        MadlError: Dask is not installed, no scheduler answers, or the workers cannot run this.
     """
     client = _connect(scheduler)
     running: dict[Any, Case] = {}
@@ -125,6 +125,7 @@ def cluster(
 
 
 def _connect(scheduler: str) -> Any:
+    """A client of the scheduler. Raises: MadlError: no Dask here, or no scheduler there."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -152,6 +153,7 @@ def _workers_by_machine(client: Any) -> Counter[str]:
 
 
 def _finished(running: Mapping[Any, Case], *, has_workers: bool) -> Sequence[Any]:
+    """The futures that end within `POLL_S`. Raises: OSError: the scheduler is gone."""
     from distributed import CancelledError, wait
 
     try:
@@ -166,6 +168,7 @@ def _finished(running: Mapping[Any, Case], *, has_workers: bool) -> Sequence[Any
 
 
 def _record(future: Any, case: Case, lost: Callable[[Case, str], Record]) -> Record:
+    """The record of a future that has ended; if its workers died, the one that `lost` makes."""
     from distributed import KilledWorker
 
     if future.status == "finished":
@@ -186,7 +189,7 @@ def _record(future: Any, case: Case, lost: Callable[[Case, str], Record]) -> Rec
 
 
 def _abandon(client: Any, running: Mapping[Any, Case]) -> None:
-    """Stop the cases in hand. Dask cannot interrupt one, but a nanny can restart its worker."""
+    """Stop the running cases. Dask cannot interrupt one, but a nanny can restart its worker."""
     try:
         keys = {future.key for future in running}
         busy = [worker for worker, has in client.processing().items() if keys & {*has}]
@@ -200,6 +203,7 @@ def _abandon(client: Any, running: Mapping[Any, Case]) -> None:
 
 
 def _on_worker(execute: Callable[[int, Case], Record], beside: int, case: Case) -> Record:
+    """Execute a case on a Dask worker. Raises: MadlError: the worker has several threads."""
     from distributed import get_worker
 
     worker = get_worker()

@@ -1,4 +1,4 @@
-"""What programs keep in the user's home, kept with the project where the home cannot be written.
+"""Caches of programs, redirected into the project where the user's home cannot be written.
 
 yosys as WebAssembly compiles itself on its first call, and fails where it cannot store the result.
 """
@@ -15,8 +15,10 @@ YOSYS = "YOWASP_CACHE_DIR"
 OF_COMPILERS = (YOSYS, "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
-def keep_with(state: Path) -> None:
-    """Say so to what this process starts; where the user has named a folder, that one stays.
+def redirect_caches(state: Path) -> None:
+    """Let yosys compile into a folder of `state` if the user's cache folder cannot be written.
+
+    A folder that the user has named by an environment variable stays.
 
     Raises:
         WrongCommand: the user has named a folder that cannot be written.
@@ -35,7 +37,7 @@ def keep_with(state: Path) -> None:
 
 
 def _why_not_written(folder: str) -> str:
-    """Why the folder cannot be made, or written to; nothing where it can."""
+    """Why the folder cannot be made, or written to; empty where it can."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -1,4 +1,4 @@
-"""A page of one's own: its folder and its question, which run as they are."""
+"""The command `new`: the folder and the question of a page of one's own, which run as they are."""
 
 import keyword
 import re
@@ -10,12 +10,12 @@ from madl.logbook.experiment import TUNING
 from madl.running.project import RESTORE, Project
 
 MODEL = Path(__file__).resolve().parents[2] / "templates" / "new"
-OWN_LAB = 5  # the number before the point of questions that nobody has asked but the student
+OWN_LAB = 5  # the lab's number in ids of a student's own questions: 5.1, 5.2, …
 NOT_FREE = ("index", "ledger", "reported")
 
 
 def create(project: Project, stem: str) -> tuple[str, list[Path]]:
-    """Write the three; returns the question's id and the files.
+    """Write the files and the question of a new page; returns the question's id and the paths.
 
     Raises:
         WrongCommand: a stem that cannot be a page's, or is one already.
@@ -23,14 +23,13 @@ def create(project: Project, stem: str) -> tuple[str, list[Path]]:
     _check(project, stem)
     words = [word for word in stem.split("_") if word and not word[0].isdigit()]
     own = (re.fullmatch(rf"{OWN_LAB}\.(\d+)", q.id) for q in project.questions)
-    numbers = [int(found[1]) for found in own if found]
+    numbers = [int(match[1]) for match in own if match]
     id = f"{OWN_LAB}.{1 + max(numbers, default=0)}"
     filled = {"STEM": stem, "TITLE": " ".join(words).capitalize(), "ID": id}
     folder, questions = project.experiments / stem, project.experiments / "questions.toml"
     asked = read_text(questions, RESTORE).rstrip("\n") + "\n"
     texts = {
-        folder / "page.md.j2": _filled("page.md.j2", filled),
-        folder / "page.py": _filled("page.py", filled),
+        **{folder / name: _filled(name, filled) for name in ("design.py", "page.md.j2", "page.py")},
         questions: asked + _filled("question.toml", filled),
     }
     for path, text in texts.items():
@@ -39,20 +38,22 @@ def create(project: Project, stem: str) -> tuple[str, list[Path]]:
 
 
 def _filled(name: str, words: dict[str, str]) -> str:
+    """The text of a template in which STEM, TITLE and ID are replaced by `words`."""
     text = read_text(MODEL / name, RESTORE)
-    return re.sub(r"\b(STEM|TITLE|ID)\b", lambda found: words[found[0]], text)
+    return re.sub(r"\b(STEM|TITLE|ID)\b", lambda match: words[match[0]], text)
 
 
 def _check(project: Project, stem: str) -> None:
+    """Raises: WrongCommand: the stem cannot be a page's name, or is taken."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", stem) or keyword.iskeyword(stem) or len(stem) > 60:
         raise WrongCommand(
             f"{stem!r} cannot be a page's name; use lower-case letters, digits and _, beginning "
             "with a letter, for example my_question"
         )
     taken = [project.experiments / stem, project.docs / f"{stem}.md", project.docs / stem]
-    there = next((path for path in taken if path.exists()), None)
+    taken = [path for path in taken if path.exists()]
     if stem.endswith(TUNING):
         raise WrongCommand(f"{stem!r} cannot be a page's name: {TUNING} ends that of its tuning")
-    if stem in NOT_FREE or there is not None or stem in {q.stem for q in project.questions}:
-        what = there.relative_to(there.parents[1]) if there else "a page of the logbook"
-        raise WrongCommand(f"{stem!r} is taken ({what}); choose another name")
+    if stem in NOT_FREE or taken or stem in {q.stem for q in project.questions}:
+        by = taken[0].relative_to(taken[0].parents[1]) if taken else "a page of the logbook"
+        raise WrongCommand(f"{stem!r} is taken ({by}); choose another name")

@@ -1,12 +1,11 @@
-"""Which processor this is, as far as it decides how fast and in which arithmetic it multiplies.
+"""The processor's name, as far as it decides how fast and in which arithmetic it multiplies.
 
 For provenance alone: nothing that measures asks it, so it is no part of their code's digest.
 """
 
 import functools
-from pathlib import Path
 
-from madl.machine.device import cpu_name
+from madl.machine.device import cpu_info, cpu_name
 
 INSTRUCTION_SETS = {  # a flag of Linux' → its name, the widest first
     "amx_tile": "AMX",
@@ -18,10 +17,7 @@ INSTRUCTION_SETS = {  # a flag of Linux' → its name, the widest first
 
 @functools.cache
 def processor() -> str:
-    """Its name and widest instructions, "AMD EPYC (AVX2)": clouds leave the generation out."""
-    try:
-        flags = set(Path("/proc/cpuinfo").read_text().split())
-    except OSError:
-        flags = set[str]()
+    """Name and widest instructions, "AMD EPYC (AVX2)", as clouds leave out the generation."""
+    flags = " ".join(cpu_info("flags")).split()
     widest = next((name for flag, name in INSTRUCTION_SETS.items() if flag in flags), None)
     return f"{cpu_name()} ({widest})" if widest else cpu_name()

@@ -9,57 +9,63 @@ import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, cast
 
 from madl.errors import MadlError, WrongCommand
 from madl.files import read_text
-from madl.logbook.experiment import TUNING, Asked, Experiment, Plan, Question
-from madl.logbook.records import Case, Pending, Unusable
+from madl.logbook.experiment import TUNING, Experiment, Plan, Question, Requirement
+from madl.logbook.records import Case, Pending, Store, Unusable
 from madl.logbook.shapes import shown
 from madl.machine import sources
 
 QUESTIONS = "experiments/questions.toml"
-AGAINST = "against"  # in reported.toml: rows of their own page
+AGAINST = "against"  # the key in reported.toml of the rows of *Reported against measured*
 RESTORE = "restore it from the repository"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """Others' figures beside one page: shown with their source, they decide nothing."""
+    """Figures that others report, shown on a page with their source; no verdict uses them."""
 
     source: str
     workload: str
-    rows: tuple[Mapping[str, str | int | float], ...]
+    rows: Sequence[Mapping[str, Any]]  # texts and numbers by column
 
     def __post_init__(self) -> None:
         _check_texts(self, "source", "workload")
         if not self.rows:
             raise ValueError("there are no rows")
+        for row in self.rows:
+            if not row or not isinstance(row, dict):
+                raise ValueError(f"{row!r} is not a row")
+            for column, value in row.items():
+                if isinstance(value, bool) or not isinstance(value, str | int | float):
+                    raise ValueError(f"{column!r} is {value!r}, neither a text nor a number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """What hand-written answers report, beside what a page measured of it."""
+    """A claim that others report, beside the sentence of a page that measured it."""
 
     stem: str
     by: str  # who reports it
     reported: str
     measured: str  # a template's text, which names the page's numbers
     figure: str = ""  # a chart of the page; its first without one
-    place: int = 0  # in the file
+    place: int = 0  # of the row in the file, from 0
 
     def __post_init__(self) -> None:
         _check_texts(self, "stem", "by", "reported", "measured")
 
 
 def _check_texts(entry: object, *names: str) -> None:
-    """Raises: ValueError: which of these fields is no text, or an empty one."""
+    """Raises: ValueError: one of these fields is not a text, or is empty."""
     for name in names:
         value: object = getattr(entry, name)
         if not isinstance(value, str) or not value.strip():
@@ -68,7 +74,7 @@ def _check_texts(entry: object, *names: str) -> None:
 
 @dataclass(frozen=True)
 class Project:
-    """The folders of one logbook; the product's own unless `root` says otherwise."""
+    """One logbook: its folders, experiments and questions; by default, this repository's."""
 
     root: Path = Path(__file__).resolve().parents[2]
 
@@ -88,17 +94,22 @@ class Project:
     def state(self) -> Path:
         return self.root / ".madl"
 
+    @property
+    def store(self) -> Store:
+        """This machine's records and artifacts."""
+        return Store(self.state)
+
     @cached_property
     def site_name(self) -> str:
-        """The site's name in `mkdocs.yml`; none without one."""
+        """The site's name in `mkdocs.yml`; empty without one."""
         path = self.root / "mkdocs.yml"
         text = path.read_text("utf-8") if path.is_file() else ""
-        found = re.search(r"^site_name:\s*(.+?)\s*$", text, re.MULTILINE)
-        return found[1].strip("\"'") if found else ""
+        match = re.search(r"^site_name:\s*(.+?)\s*$", text, re.MULTILINE)
+        return match[1].strip("\"'") if match else ""
 
     @cached_property
     def questions(self) -> tuple[Question, ...]:
-        """The whole coursework, answered or not.
+        """All questions of the coursework, answered or not.
 
         Raises:
             MadlError: `questions.toml` is not TOML, or an entry is no question.
@@ -108,57 +119,64 @@ class Project:
 
     @cached_property
     def reported(self) -> Mapping[str, Reported]:
-        """What others reported, by stem.
+        """Stem of a page → the figures that others report.
 
         Raises:
             MadlError: the file is no TOML, or an entry of it is not what one must be.
         """
-        tables = {stem: one for stem, one in self._told.items() if stem != AGAINST}
-        return {stem: self._reported(stem, entry) for stem, entry in tables.items()}
+        reported: dict[str, Reported] = {}
+        for stem, entry in self._reported_toml.items():
+            if stem != AGAINST:
+                shape = "a table has source and workload, both texts, and rows, a list of tables"
+                with toml_entry(f"experiments/reported.toml, {stem}", shape):
+                    reported[stem] = Reported(**entry)
+                    self._check_stem(stem)
+        return reported
 
     @cached_property
     def against(self) -> tuple[Against, ...]:
-        """What hand-written answers report, beside what was measured of it.
+        """Claims that others report, each beside what a page measured.
 
         Raises:
             MadlError: a row lacks a text, or names no experiment.
         """
-        made: list[Against] = []
-        for place, entry in enumerate(self._told.get(AGAINST, ())):
-            try:
-                made.append(Against(**entry, place=place))
-                if made[-1].stem not in self._stems:
-                    raise ValueError(f"there is no experiment {made[-1].stem!r}")
-            except (TypeError, ValueError) as error:
-                raise MadlError(
-                    f"experiments/reported.toml, {AGAINST}, row {place + 1}: a row has stem, by, "
-                    f"reported and measured, all texts ({error})"
-                ) from error
-        return tuple(made)
+        rows: list[Against] = []
+        shape = "a row has stem, by, reported and measured, all texts"
+        for place, entry in enumerate(self._reported_toml.get(AGAINST, ())):
+            with toml_entry(f"experiments/reported.toml, {AGAINST}, row {place + 1}", shape):
+                rows.append(Against(**entry, place=place))
+                self._check_stem(rows[-1].stem)
+        return tuple(rows)
 
     @cached_property
-    def _told(self) -> dict[str, Any]:
+    def ranked(self) -> Sequence[Mapping[str, Any]]:
+        """Tables of `gpu.toml`: groups of cases that need a GPU, those worth most first.
+
+        Raises:
+            MadlError: the file is no TOML, or no list of groups.
+        """
+        path = self.experiments / "gpu.toml"
+        groups: Any = _toml(path).get("group", []) if path.exists() else []
+        if not isinstance(groups, list):
+            raise MadlError(f"{path}: group is no list of tables; write each as [[group]]")
+        return cast("list[Mapping[str, Any]]", groups)
+
+    @cached_property
+    def _reported_toml(self) -> dict[str, Any]:
         path = self.experiments / "reported.toml"
         return _toml(path) if path.exists() else {}
 
-    def _reported(self, stem: str, entry: Any) -> Reported:
-        try:
-            if stem not in self._stems:
-                raise ValueError("there is no such experiment")
-            fields: dict[str, Any] = {**entry, "rows": tuple(map(_row, entry["rows"]))}
-            return Reported(**fields)
-        except (KeyError, TypeError, ValueError) as error:
-            raise MadlError(
-                f"experiments/reported.toml, {stem}: a table has source and workload, both texts, "
-                f"and rows, a list of tables ({error})"
-            ) from error
+    def _check_stem(self, stem: str) -> None:
+        """Raises: ValueError: there is no such experiment."""
+        if stem not in self._stems:
+            raise ValueError(f"there is no experiment {stem!r}")
 
     @cached_property
     def _loaded(self) -> dict[str, Experiment]:
         return {}
 
     def code(self, name: str) -> str:
-        """The digest of the sources that could change a result of it, as they were first found."""
+        """The digest of the sources that can change an experiment's results, at its first use."""
         if name not in self._codes:
             self._codes[name] = sources.digest(self.root, name)
         return self._codes[name]
@@ -176,7 +194,7 @@ class Project:
         return list(self._in_order)
 
     def pages(self) -> list[str]:
-        """Those that have a page: all but the tuning of one."""
+        """The experiments that have a page: all but those of tuning seeds."""
         return [name for name in self._in_order if name in self._stems]
 
     @cached_property
@@ -199,25 +217,27 @@ class Project:
             raise MadlError(f"experiments need each other in a circle: {circle}") from error
 
     def _needs(self, name: str) -> tuple[str, ...]:
+        """The experiments that this one needs. Raises: MadlError: one of them is not there."""
         needs = self.load(name).needs
         for needed in needs:
             if needed.removesuffix(TUNING) not in self._stems:
-                raise MadlError(f"{page_of(name)} needs {needed!r}; {self._known(needed)}")
+                raise MadlError(f"{page_of(name)} needs {needed!r}; {self._known_stems(needed)}")
         return needs
 
-    def _known(self, name: str) -> str:
+    def _known_stems(self, name: str) -> str:
+        """All experiments' names, for an error; before them the one that is probably meant."""
         close = get_close_matches(name, self._stems, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         return f"{hint}known: {', '.join(self._stems) or 'none'}"
 
     def stem_of(self, name: str) -> str:
-        """The experiment that answers the question of this number; any other name as it is."""
+        """The experiment that answers the question of this id ("1.2"); any other name as it is."""
         if name in self._stems:
             return name
         return next((q.stem for q in self.questions if q.id == name), name)
 
     def load(self, name: str) -> Experiment:
-        """One experiment by name, without the others.
+        """The experiment of this name, read from its file once, without the others.
 
         Raises:
             WrongCommand: there is no such experiment.
@@ -225,7 +245,7 @@ class Project:
         """
         if name.removesuffix(TUNING) not in self._stems:
             numbers = ", ".join(q.id for q in self.questions if q.stem in self._stems)
-            known = f"{self._known(name)}; or by question: {numbers or 'none'}"
+            known = f"{self._known_stems(name)}; or by question: {numbers or 'none'}"
             raise WrongCommand(f"unknown experiment {name!r}; {known}")
         if name not in self._loaded:
             page = self._load(stem := name.removesuffix(TUNING))
@@ -241,10 +261,10 @@ class Project:
         """The cases of an experiment under this plan.
 
         Raises:
-            MadlError: its function that says so fails.
+            MadlError: the page's function `cases` fails.
         """
         experiment = self.load(name)
-        with self._named(name, "its cases: "):
+        with self._located_errors(name, "its cases: "):
             cases = experiment.planned(name, plan)
             for case in cases:
                 params: Mapping[str, Any] = case.params
@@ -257,27 +277,30 @@ class Project:
         """Why a case cannot run on this machine, or None.
 
         Raises:
-            MadlError: the experiment's function that says so fails, or says no text.
+            MadlError: the page's function `unavailable` fails, or does not give a text.
         """
         experiment = self.load(case.experiment)
-        with self._named(case.experiment, "why a case is unavailable: "):
+        with self._located_errors(case.experiment, "why a case is unavailable: "):
             why: Any = experiment.why_unavailable(case.params)
             if why is None or isinstance(why, str):
                 return why
             raise TypeError(f"{shown(why)} is neither a text nor None")
 
     def is_quick(self, case: Case) -> bool:
-        """Whether the quick profile takes it.
+        """Whether the quick profile takes this case.
 
         Raises:
-            MadlError: the experiment's function that says so fails.
+            MadlError: the page's function `quick` fails.
         """
-        with self._named(case.experiment, "which cases are quick: "):
+        with self._located_errors(case.experiment, "which cases are quick: "):
             return bool(self.load(case.experiment).is_quick(case.params))
 
     @contextlib.contextmanager
-    def _named(self, stem: str, what: str = "") -> Generator[None]:
-        """A failure in an experiment's file, in one line: where, and in what."""
+    def _located_errors(self, stem: str, subject: str = "") -> Generator[None]:
+        """Turn a failure inside the block into one line: a MadlError with page, line and `subject`.
+
+        `Pending` and `Unusable` pass as they are.
+        """
         path = self.experiments / stem.removesuffix(TUNING) / "page.py"
         try:
             yield
@@ -291,16 +314,14 @@ class Project:
             if isinstance(error, SyntaxError) and error.filename == str(path):
                 lines = [error.lineno]
             where = f", line {lines[-1]}" if lines else ""
-            said = " ".join(str(error).split())
-            raise MadlError(
-                f"{page_of(stem)}{where}: {what}{type(error).__name__}: {said}"
-            ) from error
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise MadlError(f"{page_of(stem)}{where}: {subject}{problem}") from error
 
     def _load(self, stem: str) -> Experiment:
         path = self.experiments / stem / "page.py"
-        found = importlib.import_module("experiments").__path__
-        if str(self.experiments) not in found:  # the pages of another logbook
-            found.insert(0, str(self.experiments))
+        folders = importlib.import_module("experiments").__path__
+        if str(self.experiments) not in folders:  # the pages of another logbook
+            folders.insert(0, str(self.experiments))
         spec = importlib.util.spec_from_file_location(f"experiments.{stem}.page", path)
         assert spec is not None
         assert spec.loader is not None
@@ -308,7 +329,7 @@ class Project:
         sys.modules[spec.name] = module
         self._check_imports(stem)
         try:
-            with self._named(stem):
+            with self._located_errors(stem):
                 spec.loader.exec_module(module)
         except MadlError:
             del sys.modules[spec.name]
@@ -316,11 +337,13 @@ class Project:
         page = getattr(module, "page", None)
         if not isinstance(page, Experiment):
             raise MadlError(f"{page_of(stem)} declares no page; write `page = Experiment(title=…)`")
+        if path.with_name("study.py").is_file():
+            page.study = f"experiments.{stem}.study"
         _ = page.digests  # now: a file that is edited while its cases run has other lines
         return page
 
     def _check_imports(self, stem: str) -> None:
-        """Raises: MadlError: a file of the page imports what is another page's own."""
+        """Raises: MadlError: a file of the page imports of another page more than its `records`."""
         for path in sorted((self.experiments / stem).glob("*.py")):
             for module in _imported(path, stem):
                 package, other, *inside = [*module.split("."), stem][:3]
@@ -332,9 +355,7 @@ class Project:
 
 
 def _imported(path: Path, stem: str) -> Iterator[str]:
-    """The modules, or names in modules, that a file of this page imports; none of one that is no
-    Python, which is said where it is loaded.
-    """
+    """The modules, or names in modules, that a page's file imports; none if it is no Python."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, RecursionError):
@@ -349,48 +370,46 @@ def _imported(path: Path, stem: str) -> Iterator[str]:
 
 
 def page_of(stem: str) -> str:
-    """Where a page is written, for errors."""
+    """The path of a page's file, for errors."""
     return f"experiments/{stem.removesuffix(TUNING)}/page.py"
 
 
 def _toml(path: Path) -> dict[str, Any]:
-    """Raises: MadlError: no such file, or no TOML."""
+    """The content of a TOML file. Raises: MadlError: there is none, or it is not TOML."""
     try:
         return tomllib.loads(read_text(path, RESTORE))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise MadlError(f"experiments/{path.name} is not TOML: {error}") from error
 
 
-def _row(row: Any) -> Mapping[str, str | int | float]:
-    """Raises: ValueError: it is not a table of texts and numbers."""
-    if not isinstance(row, dict) or not row:
-        raise ValueError(f"{row!r} is not a row")
-    cells: dict[str, Any] = row
-    for column, value in cells.items():
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError(f"{column!r} is {value!r}, neither a text nor a number")
-    return cells
+@contextlib.contextmanager
+def toml_entry(where: str, shape: str) -> Generator[None]:
+    """Turn a failure inside the block into a MadlError: the entry there is not of this shape."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MadlError(f"{where}: {shape} ({error})") from error
 
 
 def _question(id: str, entry: Any) -> Question:
-    """Raises: MadlError: a field that a question does not have, or lacks."""
-    try:
+    """The question of an entry. Raises: MadlError: the entry has a wrong field, or lacks one."""
+    with toml_entry(f"{QUESTIONS}, {id}", "a question has stem, title, text, asked"):
         fields: dict[str, Any] = {**entry}
-        asked = _asked(id, fields.pop("asked", []))
-        kinds = {name: bool if name == "beyond" else str for name in fields}
-        if others := [name for name, kind in kinds.items() if type(fields[name]) is not kind]:
-            what = "neither true nor false" if others[0] == "beyond" else "not a text"
-            raise TypeError(f"{others[0]} is {shown(fields[others[0]])}, {what}")
-        return Question(id=id, asked=asked, **fields)
-    except TypeError as error:
-        raise MadlError(
-            f"{QUESTIONS}, {id}: a question has stem, title, text, asked ({error})"
-        ) from error
+        requirements = _requirements(id, fields.pop("asked", []))
+        for name, value in fields.items():
+            if type(value) is not (bool if name == "beyond" else str):
+                wrong = "neither true nor false" if name == "beyond" else "not a text"
+                raise TypeError(f"{name} is {shown(value)}, {wrong}")
+        return Question(id=id, requirements=requirements, **fields)
 
 
-def _asked(id: str, parts: Any) -> tuple[Asked, ...]:
-    """Raises: MadlError: not a list of tables of parameters, each with a list of values."""
-    found: list[Asked] = []
+def _requirements(id: str, parts: Any) -> tuple[Requirement, ...]:
+    """The requirements in an entry's `asked`.
+
+    Raises:
+        MadlError: not a list of tables of parameters, each with a list of values.
+    """
+    requirements: list[Requirement] = []
     for part in parts if isinstance(parts, list) else [parts]:  # pyright: ignore[reportUnknownVariableType]
         fields: dict[str, Any] = {**part} if isinstance(part, Mapping) else {}
         counts = fields.pop("counts", "combinations")
@@ -400,5 +419,5 @@ def _asked(id: str, parts: Any) -> tuple[Asked, ...]:
                 f'parameters, [{{ counts = "widths", width = [4, 8] }}]; got {part!r}'
             )
         values = {name: tuple(values) for name, values in fields.items()}
-        found.append(Asked(counts=str(counts), values=values))
-    return tuple(found)
+        requirements.append(Requirement(counts=str(counts), values=values))
+    return tuple(requirements)

@@ -1,4 +1,4 @@
-"""The order of cases: what others need, then what is known to be long; what is timed is last."""
+"""The order in which a run executes cases: those that others need, long ones, timed ones last."""
 
 import functools
 import logging
@@ -8,18 +8,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from madl.logbook.records import Case, Params, Record, Store
+from madl.logbook.records import Case, Record, Store
+from madl.running.evidence import Evidence, tolerant
 from madl.running.pace import Pace, in_words, varying
-from madl.running.plans import Listed, Options, Sample, StoredPlan, is_mine, skip, todo
+from madl.running.plans import ExplicitPlan, Options, RunPlan
+from madl.running.status import cases_left, record_skipped
 
 log = logging.getLogger(__name__)
+
+SITTING = "process"  # the parameter of timed cases that tells the repeats of one measurement apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One finished case and how much is left; `label` names the case among its siblings.
+    """One finished case and how much is left; `label` says in which parameters the case differs.
 
-    `left_s` is None where nobody knows how many work.
+    `left_s`, in seconds, is None on a cluster, whose number of workers changes.
     """
 
     label: str
@@ -30,13 +34,23 @@ class Progress:
 
     @property
     def left(self) -> str:
+        """How much is left, in words: "3 min left", or "23 cases left"."""
         if self.left_s is None:
             return f"{self.total - self.done} cases left"
         return f"{in_words(self.left_s)} left"
 
+    @property
+    def line(self) -> str:
+        """The case and its result: "[7/30] lab1_pruning x=2  accuracy 0.874  41 s, 3 min left"."""
+        record = self.record
+        accuracy = record.values.get("accuracy")
+        outcome = record.status if accuracy is None else f"accuracy {accuracy:.3f}"
+        place = f"[{self.done}/{self.total}] {record.case.experiment} {self.label}".rstrip()
+        return f"{place}  {record.error or outcome}  {record.seconds:.0f} s, {self.left}"
 
-class Way(NamedTuple):
-    """How cases are executed; sorted in the order in which the ways are taken.
+
+class ExecutionMode(NamedTuple):
+    """Whether cases are timed, and how many run side by side; the least mode is taken first.
 
     Cases that have the machine to themselves because they use all of it come first, as others need
     them; then those that run side by side; and those that measure time when nothing else is left.
@@ -48,35 +62,39 @@ class Way(NamedTuple):
 
 @dataclass
 class Queues:
-    """Cases that can be executed now, by their way; `fill` adds those that have become ready."""
+    """Cases that can be executed now, by their mode; `fill` adds those that have become ready."""
 
-    plan: StoredPlan
+    plan: RunPlan
     store: Store
     options: Options
     waiting: list[str]  # experiments whose needs are not complete
-    cases: dict[Way, deque[Case]] = field(default_factory=dict)
-    varying: dict[str, list[str]] = field(default_factory=dict)
-    left: dict[str, tuple[Way, Case]] = field(default_factory=dict)  # by key: queued, not ended
-    by_name: Counter[str] = field(default_factory=Counter)  # cases that were ever in a queue
-    done: Counter[str] = field(default_factory=Counter)  # … of which ended
+    cases: dict[ExecutionMode, deque[Case]] = field(default_factory=dict)
+    varying: dict[str, list[str]] = field(default_factory=dict)  # experiment → `pace.varying`
+    done: Counter[str] = field(default_factory=Counter)  # experiment → cases that ended
+    # case key → mode and case, of those that were put into a queue and have not ended
+    left: dict[str, tuple[ExecutionMode, Case]] = field(default_factory=dict)
 
     @functools.cached_property
     def pace(self) -> Pace:
         return Pace(self.plan)
 
-    def next_way(self) -> Way | None:
-        return min((way for way, cases in self.cases.items() if cases), default=None)
+    @property
+    def evidence(self) -> Evidence:
+        """This machine's evidence as it is now; with `force`, records may be unreadable."""
+        source = tolerant(self.store.get) if self.options.force else self.store.get
+        return Evidence(plan=self.plan, source=source)
 
-    def is_needed(self, name: str) -> bool:
-        return any(name in self.plan.project.load(other).needs for other in self.waiting)
+    def next_mode(self) -> ExecutionMode | None:
+        """The mode whose cases are to be executed next; None if no case is queued."""
+        return min((mode for mode, cases in self.cases.items() if cases), default=None)
 
-    def finished(self, record: Record) -> Progress:
-        params = record.case.params
-        name = record.case.experiment
+    def finish(self, record: Record) -> Progress:
+        """Count a case that has ended, add the cases that waited for it, return the progress."""
+        params, name = record.case.params, record.case.experiment
         self.done[name] += 1
         del self.left[record.case.key]
         self.pace.finished(record)
-        if self.is_needed(name):
+        if self._is_needed(name):
             self.fill()
         keys = [key for key in self.varying[name] if key in params]
         coming = self._coming()
@@ -89,95 +107,99 @@ class Queues:
         )
 
     def outlook(self) -> str:
-        """How much there is to do before any of it is done."""
+        """The work that is left, in words: "30 cases, about 12 min"."""
         coming = self._coming()
         left_s = self._left_s(coming)
         return f"{len(coming)} cases" + (f", about {in_words(left_s)}" if left_s else "")
 
-    def _left_s(self, coming: Sequence[tuple[Way, float]]) -> float | None:
-        """Workers of a cluster come and go, so nobody knows."""
+    def _left_s(self, coming: Sequence[tuple[ExecutionMode, float]]) -> float | None:
+        """Seconds until these cases are done; None on a cluster, whose workers come and go."""
         if self.options.scheduler is not None:
             return None
-        return sum(seconds / way.jobs for way, seconds in coming)
+        return sum(seconds / mode.jobs for mode, seconds in coming)
 
-    def _coming(self) -> list[tuple[Way, float]]:
-        """How each case that is left is executed, and how long it takes as far as one can know."""
-        queued = [(way, self.pace.expected_s(case)) for way, case in self.left.values()]
+    def _coming(self) -> list[tuple[ExecutionMode, float]]:
+        """The mode and the expected seconds of each case that is left or will become ready."""
+        coming = [(mode, self.pace.expected_s(case)) for mode, case in self.left.values()]
         for name in self.waiting:
             expected = self.pace.expected(name)
-            ways = self._ways(name, [case for case, _ in expected])
-            queued += [
-                (ways(case), seconds) for case, seconds in expected if is_mine(case, self.options)
-            ]
-        return queued
+            mode_of = self._modes(name, [case for case, _ in expected])
+            coming += [(mode_of(case), seconds) for case, seconds in expected]
+        return coming
 
-    def is_ready(self, name: str) -> bool:
-        """Whether its needs have results; where those are made anew, the ones of this run."""
-        needs = self.plan.project.load(name).needs
-        follows = self.options.force or not isinstance(self.plan, Sample | Listed)
-        if follows and any(
-            need in self.waiting or self.done[need] < self.by_name[need] for need in needs
-        ):
-            return False
-        return self.plan.is_ready(name)
+    def _is_needed(self, name: str) -> bool:
+        """Whether an experiment that waits needs this one."""
+        return any(name in self.plan.project.load(other).needs for other in self.waiting)
+
+    def _is_ready(self, name: str) -> bool:
+        """Whether an experiment's needs are complete and, if this run makes them, are done."""
+        if self.options.force or not isinstance(self.plan, ExplicitPlan):
+            unfinished = {*self.waiting, *(case.experiment for _, case in self.left.values())}
+            if unfinished.intersection(self.plan.project.load(name).needs):
+                return False
+        return self.evidence.is_ready(name)
 
     def fill(self) -> None:
-        while ready := [name for name in self.waiting if self.is_ready(name)]:
+        """Queue the cases of all experiments that have become ready."""
+        while ready := [name for name in self.waiting if self._is_ready(name)]:
             self.waiting = [name for name in self.waiting if name not in ready]
             for name in ready:
                 self._add(name)
+            for mode, queue in self.cases.items():
+                self._sort(queue, in_rounds=mode.is_timed)
 
     def _add(self, name: str) -> None:
+        """Queue the cases of an experiment that are left, and record which cannot run here."""
+        evidence = self.evidence
         if self.options.scheduler is None:
-            skip(self.plan, self.store, name, self.options.device)
-        planned, left = self.plan.cases(name), todo(self.plan, name, self.options)
+            record_skipped(evidence, self.store, name, self.options.device)
+        planned, left = evidence.cases(name), cases_left(evidence, name, self.options)
+        self.varying[name] = varying(planned)
         self.pace.learn(name, planned)
-        way = self._ways(name, planned)
+        mode_of = self._modes(name, planned)
         for case in left:
-            self.cases.setdefault(way(case), deque()).append(case)
-            self.left[case.key] = way(case), case
-        self._sort()
+            mode = mode_of(case)
+            self.cases.setdefault(mode, deque()).append(case)
+            self.left[case.key] = mode, case
         if left:
             log.info("%s: %d of %d cases to do", name, len(left), len(planned))
-        self.by_name[name] = len(left)
-        self.varying[name] = varying(planned)
 
-    def _ways(self, name: str, planned: Sequence[Case]) -> Callable[[Case], Way]:
-        """How each of an experiment's cases is executed.
+    def _modes(self, name: str, planned: Sequence[Case]) -> Callable[[Case], ExecutionMode]:
+        """A function from a case of this experiment to the mode in which it is executed.
 
         Jobs and threads follow from the plan, not from what is left: a resumed run sums alike.
         In smoke, whose times mean nothing, nothing runs alone.
         """
         is_smoke = self.plan.profile.name == "smoke"
         runs_alone = self.plan.project.load(name).runs_alone
+        timed = {case.key for case in planned if not is_smoke and runs_alone(case.params)}
+        beside = max(min(self.options.jobs, len(planned) - len(timed)), 1)
+        alone, together = ExecutionMode(True, 1), ExecutionMode(False, beside)
+        return lambda case: alone if case.key in timed else together
 
-        def alone(params: Params) -> bool:
-            return not is_smoke and runs_alone(params)
+    def _sort(self, queue: deque[Case], *, in_rounds: bool) -> None:
+        """Sort what others need first, then the longest, so that all workers end at about one time.
 
-        beside = max(min(self.options.jobs, sum(not alone(case.params) for case in planned)), 1)
-        return lambda case: Way(True, 1) if alone(case.params) else Way(False, beside)
+        Timed cases go `in_rounds`: all that have one `SITTING`, then all of the next, so that the
+        sittings of a comparison lie as far apart as the run is long.
 
-    def _sort(self) -> None:
-        """What others need first, then the longest, so that all workers end at about the same time.
-
-        What needs nothing comes before what may have to wait for a model that is being trained.
-        Cases of one experiment, which share what they load, stay together. What nobody knows may
-        be long. The queues stay the same objects, as they are being worked on.
+        Cases that need nothing come before those that may wait for a model that is being trained.
+        Cases of one experiment, which share what they load, stay together. A case of unknown time
+        counts as the longest. The queue stays the same object, as an executor is taking cases from
+        it.
         """
-        for queue in self.cases.values():
-            usual_s = {case.key: self.pace.usual_s.get(case.key, math.inf) for case in queue}
-            longest_s = dict.fromkeys((case.experiment for case in queue), 0.0)
-            for case in queue:
-                longest_s[case.experiment] = max(longest_s[case.experiment], usual_s[case.key])
-            ordered = sorted(
-                queue,
-                key=lambda case, usual_s=usual_s, longest_s=longest_s: (
-                    not self.is_needed(case.experiment),
-                    bool(self.plan.project.load(case.experiment).needs),
-                    -longest_s[case.experiment],
-                    case.experiment,
-                    -usual_s[case.key],
-                ),
-            )
-            queue.clear()
-            queue.extend(ordered)
+        usual_s = {case.key: self.pace.usual_s.get(case.key, math.inf) for case in queue}
+        longest_s: dict[str, float] = {}
+        for case in queue:
+            longest_s[case.experiment] = max(longest_s.get(case.experiment, 0.0), usual_s[case.key])
+
+        def rank(case: Case) -> tuple[object, ...]:
+            name = case.experiment
+            has_needs = bool(self.plan.project.load(name).needs)
+            longest = -longest_s[name], name, -usual_s[case.key]
+            sitting = case.params.get(SITTING, 0) if in_rounds else 0
+            return not self._is_needed(name), sitting, has_needs, *longest
+
+        ordered = sorted(queue, key=rank)
+        queue.clear()
+        queue.extend(ordered)

@@ -1,4 +1,4 @@
-"""From a plan to records: cases in the order of their needs, each done once, resumed for free."""
+"""Runs: a plan's cases that have no result are executed in the order of their needs, and stored."""
 
 import contextlib
 import functools
@@ -8,178 +8,140 @@ import os
 import sys
 import time
 import traceback
-from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from madl.errors import NO_ROOM, MadlError
 from madl.logbook import shapes
 from madl.logbook.experiment import Context
-from madl.logbook.records import (
-    Case,
-    Record,
-    Run,
-    Store,
-    Values,
-    published_by_machine,
-    registered,
-)
+from madl.logbook.records import Case, Record, Run, Store, Values, published_by_machine, register
 from madl.machine import device as machine
 from madl.machine import lifeline, sources
 from madl.machine.contention import ContentionMeter
 from madl.machine.memory import keep_freed_pages
-from madl.running import executors, shards
-from madl.running.plans import (
-    Options,
-    Readable,
-    StoredPlan,
-    check_records,
-    why_nothing,
-    with_needs,
-    without_values,
-)
+from madl.running import executors
+from madl.running.evidence import Evidence, tolerant
+from madl.running.plans import Options, RunPlan
 from madl.running.processor import processor
 from madl.running.project import Project
-from madl.running.queues import Progress, Queues, Way
+from madl.running.queues import ExecutionMode, Progress, Queues
+from madl.running.status import check_records, explain_idle, unexecuted_record
 
 log = logging.getLogger(__name__)
 
-SHARD_POLL_S = 2.0
-KERNELS = {  # name → who reaches this source uses it, and the function of its module for the path
+KERNELS = {  # name → the source that its users reach, its module, and the function for its path
     "round_to_grid": ("kernels/round_to_grid.py", "round_to_grid", "route"),
     "linear_bf16": ("kernels/linear_bf16.py", "linear_bf16", "route"),
     "linear_mxint8": ("madl/compression/pack.py", "mxint8", "linear_route"),
 }
 
 
-def run(
-    plan: StoredPlan, store: Store, names: Sequence[str], options: Options
-) -> Iterator[Progress]:
+def run(plan: RunPlan, store: Store, names: Sequence[str], options: Options) -> Generator[Progress]:
     """Execute what is left of these experiments; every record is stored before it is yielded.
 
     Raises:
-        MadlError: before anything is executed, if stored records cannot be read; with `force`, they
-            are made anew. Or the code of a case has changed since this was called.
+        MadlError: before anything is executed, if another run works on this store, or if stored
+            records cannot be read; with `force`, they are made anew. Or the code of a case has
+            changed since this was called.
     """
-    names = with_needs(plan, names)
-    if options.force:
-        plan = replace(plan, store=Readable(plan.store))
-    else:
-        check_records(plan, names)
-    folder = store.root / "shards"
-    with shards.at_work(folder, options.shard), lifeline.guarded(store.root / "tmp"):
-        if options.shard == shards.WHOLE:
-            store.sweep()
-            store = store.from_now_on() if options.force else store
+    names = plan.with_needs(names)
+    if not options.force:
+        check_records(Evidence(plan=plan, source=store.get), names)
+    with _only_run(store.root), lifeline.guarded(store.root / "tmp"):
+        store.sweep()
+        store = store.from_now_on() if options.force else store
         queues = Queues(plan, store, options, names)
         queues.fill()
-        if queues.next_way():
+        if queues.next_mode():
             log.info(queues.outlook())
-            _warn_of_missing(plan, [case.experiment for _, case in queues.left.values()])
-        while True:
-            queues.fill()
-            if (way := queues.next_way()) is None:
-                _wait_for_other_shards(plan, queues.waiting, folder, options.shard)
-                if any(queues.is_ready(name) for name in queues.waiting):
-                    continue
-                for name in queues.waiting:
-                    log.warning("%s waits: what it needs is not complete", name)
-                for line in why_nothing(plan, [n for n in names if not queues.by_name[n]]):
-                    log.info("%s", line)
-                return
+            _warn_of_missing(plan.project.root, {c.experiment for _, c in queues.left.values()})
+        while mode := queues.next_mode():
             for name in names:
                 plan.project.code(name)  # known from now on
-            for record in _execute_queue(plan, store, queues, way, options):
-                yield queues.finished(record)
+            for record in _execute_queue(queues, mode):
+                yield queues.finish(record)
+            queues.fill()
+        for name in queues.waiting:
+            log.warning("%s waits: what it needs is not complete", name)
+        idle = [name for name in names if not queues.done[name]]
+        for line in explain_idle(queues.evidence, idle):
+            log.info("%s", line)
 
 
-def _wait_for_other_shards(
-    plan: StoredPlan, names: Sequence[str], folder: Path, shard: shards.Shard
-) -> None:
-    """Until one of the experiments is ready, or nobody is at work who could complete its needs."""
-    hopeful = [name for name in names if plan.can_become_ready(name)]
-    if shard == shards.WHOLE or not hopeful or not _others_go_on(plan, folder, shard):
-        return
-    log.info("%s: needs results of other shards; waiting for them", ", ".join(hopeful))
-    with shards.waiting(folder, shard, names):
-        while (
-            not any(plan.is_ready(name) for name in names)
-            and any(plan.can_become_ready(name) for name in names)
-            and _others_go_on(plan, folder, shard)
-        ):
-            time.sleep(SHARD_POLL_S)
+def _only_run(state: Path) -> AbstractContextManager[object]:
+    """The lock that allows one run in a folder; it ends with the process that holds it.
+
+    Not handled: file systems without file locks, where two runs would do the same cases.
+
+    Raises:
+        MadlError: another run holds it.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    try:
+        return FileLock(state / "run.lock").acquire(timeout=0)
+    except Timeout as error:
+        raise MadlError(f"a run is at work on {state} already; wait for it, or stop it") from error
 
 
-def _others_go_on(plan: StoredPlan, folder: Path, shard: shards.Shard) -> bool:
-    """Whether another share has something to do, now or as soon as it looks."""
-    for other in shards.others(folder, shard):
-        names = shards.waits_for(folder, other)
-        if not names or any(plan.is_ready(name) for name in names):
-            return True
-    return False
+def _execute_queue(queues: Queues, mode: ExecutionMode) -> Iterator[Record]:
+    """Execute a queue until it is empty, and yield the records, stored; cases may join meanwhile.
 
-
-def _execute_queue(
-    plan: StoredPlan, store: Store, queues: Queues, way: Way, options: Options
-) -> Iterator[Record]:
-    """Until this queue is empty; cases that become ready meanwhile join it."""
-    executed = _executed(plan, store, queues.cases[way], options, jobs=way.jobs, alone=way.is_timed)
-    with contextlib.closing(executed) as records:
+    Raises:
+        MadlError: the code of a case has changed since the run began.
+    """
+    project = queues.plan.project
+    with contextlib.closing(_executed(queues, mode)) as records:
         for record in records:
             name = record.case.experiment
-            if record.status == "ok" and record.run.code != plan.project.code(name):
+            if record.status == "ok" and record.run.code != project.code(name):
                 raise MadlError(
                     f"the code of {name} has changed since this run began, and part of it was "
                     "loaded before; finished cases are kept, run the same command again"
                 )
             try:
-                record = registered(record, earlier(plan, store, record.case))
+                earlier = earlier_records(project, queues.store, record.case)
+                record = register(record, earlier)
             finally:  # whatever is wrong with what is known already
-                record = _kept(store, record)
+                record = _stored(queues.store, record)
             yield record
 
 
-def earlier(plan: StoredPlan, store: Store, case: Case) -> list[Record]:
-    """What is known of a case already, here or as published evidence."""
-    found: list[Record | None] = []
-    with contextlib.suppress(MadlError):  # said where it is read
-        found.append(store.get(case))
-    machines, _ = published_by_machine(plan.project.docs / "data")
-    return [*filter(None, found), *filter(None, (one.get(case) for one in machines.values()))]
+def earlier_records(project: Project, store: Store, case: Case) -> list[Record]:
+    """The records of a case that exist already, in this store and in published evidence."""
+    machines, _ = published_by_machine(project.docs / "data")
+    published = (records.get(case.key) for records in machines.values())
+    return list(filter(None, (tolerant(store.get)(case), *published)))
 
 
-def _kept(store: Store, record: Record) -> Record:
-    """Store it; a repeat that gave no result leaves the good record in its place, and says so."""
-    known = None
-    with contextlib.suppress(MadlError):  # one that cannot be read is replaced
-        known = store.get(record.case)
+def _stored(store: Store, record: Record) -> Record:
+    """Store a record, and return it; but if the case failed after an earlier result, keep that.
+
+    The record that is returned then says so in its error.
+    """
+    known = tolerant(store.get)(record.case)  # one that cannot be read is replaced
     if record.status != "ok" and known is not None and known.status == "ok":
         return replace(record, error=f"{record.error}; the earlier result is kept")
     store.put(record)
     return record
 
 
-def _executed(
-    plan: StoredPlan,
-    store: Store,
-    cases: deque[Case],
-    options: Options,
-    *,
-    jobs: int,
-    alone: bool,
-) -> Generator[Record]:
-    """Execute cases here, in processes of their own, or on a cluster."""
-    root, device = plan.project.root, options.device
+def _executed(queues: Queues, mode: ExecutionMode) -> Generator[Record]:
+    """The records of a queue's cases, executed here, in processes, or on a cluster."""
+    root, store, options = queues.plan.project.root, queues.store, queues.options
+    cases, device, jobs = queues.cases[mode], options.device, mode.jobs
     if options.scheduler is not None:
-        remote = functools.partial(execute_on_worker, root, store, device, alone, _code_at_start())
+        where = root, store, device, mode.is_timed, _code_at_start()
         yield from executors.cluster(
             cases,
-            remote,
+            functools.partial(execute_on_worker, *where),
             scheduler=options.scheduler,
-            alone=alone,
-            lost=lambda case, why: without_values(root, device, case, "failed", why),
+            alone=mode.is_timed,
+            lost=lambda case, why: unexecuted_record(root, device, case, "failed", why),
         )
         return
     threads = max(machine.num_cores() // jobs, 1)
@@ -195,7 +157,7 @@ def _executed(
 
 
 def start_process(threads: int, log_level: int | None = None) -> None:
-    """Prepare a process that executes cases; a fresh one gets a log of its own."""
+    """Prepare a process that executes cases; with `log_level`, a fresh one, whose log is set up."""
     if log_level is not None:
         logging.basicConfig(level=log_level, stream=sys.stderr, format="%(message)s")
         logging.getLogger("kernels.compilers").setLevel(logging.ERROR)  # the parent has said it
@@ -206,9 +168,19 @@ def start_process(threads: int, log_level: int | None = None) -> None:
     torch.set_num_threads(threads)
 
 
+@functools.lru_cache(maxsize=1)
+def _project(root: Path, state: str) -> Project:
+    """The project, whose pages this process loads once for as long as no source file changes."""
+    return Project(root)
+
+
 def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Record:
-    """Run one case. The one place that catches everything: a failure is a result like any other."""
-    experiment = Project(root).load(case.experiment)
+    """Run one case. All its errors are caught here: a failure is a record like any other.
+
+    Raises:
+        OSError: the disk is full, so that no record could be stored.
+    """
+    experiment = _project(root, sources.state(root)).load(case.experiment)
     device = str(case.params.get("device", device))  # asked for by the case, or where it happens
     known = machine.provenance(root, case.experiment, device)
     known["cpu"] = processor()
@@ -219,7 +191,7 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
     values: Values = {}
     error: str | None = None
     try:
-        values = experiment.execute(case.params, Context(device, store))
+        values = experiment.execute(case.params, Context(device, store, known["code"]))
         try:
             shapes.check(values)
         except (ValueError, RecursionError) as problem:  # it could not be read again
@@ -232,7 +204,7 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
         for number in NO_ROOM:
             if f"(os error {number})" in str(problem):  # as safetensors says it
                 raise OSError(number, os.strerror(number)) from problem
-        values, error = {}, _in_a_line(problem)
+        values, error = {}, _error_line(problem)
         log.debug("%s", traceback.format_exc())
     return Record(
         case=case,
@@ -250,10 +222,10 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
 
 
 def _kernels(root: Path, experiment: str) -> dict[str, Any]:
-    """The path of each C++ kernel that the experiment reaches, of MXINT8's that of its product, and
-    the program for want of which torch took its place: fields of `Run`.
+    """Fields of `Run`: which path each C++ kernel that the experiment reaches took, of MXINT8 its
+    product's, and the missing program for which torch took its place.
 
-    They round alike, to the last bit, and all but MXINT8's sum in another order.
+    Paths round alike, to the last bit, and all but MXINT8's sum in another order.
     """
     routes: dict[str, Any] = {
         name: getattr(importlib.import_module(f"kernels.{KERNELS[name][1]}"), KERNELS[name][2])()
@@ -266,21 +238,22 @@ def _kernels(root: Path, experiment: str) -> dict[str, Any]:
 
 
 def _reached_kernels(root: Path, experiment: str) -> list[str]:
+    """The names in `KERNELS` whose source the experiment's study reaches."""
     reached = sources.reached(root, experiment)
     return [name for name, (source, _, _) in KERNELS.items() if root / source in reached]
 
 
-def _warn_of_missing(plan: StoredPlan, names: Sequence[str]) -> None:
-    """Say before the first case that kernels cannot be compiled: its workers then do not."""
+def _warn_of_missing(root: Path, names: Iterable[str]) -> None:
+    """Warn once, before the first case, if kernels cannot be compiled: workers then do not."""
     from kernels import compilers
 
     if os.environ.get("MADL_KERNELS") == "torch" or any(compilers.cpp()):
         return
-    if any(_reached_kernels(plan.project.root, name) for name in set(names)):
+    if any(_reached_kernels(root, name) for name in names):
         compilers.warn_missing()
 
 
-def _in_a_line(problem: BaseException) -> str:
+def _error_line(problem: BaseException) -> str:
     """Why a case failed, and what to do where that is known."""
     text = " ".join(str(problem).split())
     if isinstance(problem, MadlError):
@@ -312,9 +285,9 @@ def execute_on_worker(
             f"the worker on {machine.host_label()} runs other code than this project's; "
             "start the workers again, in the project's folder"
         )
-    why = Project(root).why_unavailable(case)
+    why = _project(root, sources.state(root)).why_unavailable(case)
     if why is not None:
-        return without_values(root, device, case, "skipped", why)
+        return unexecuted_record(root, device, case, "skipped", why)
     threads = machine.num_cores() if alone else int(os.environ.get("OMP_NUM_THREADS") or 1)
     start_process(threads)
     return execute(root, store, machine.resolve(device)[0], jobs, case)

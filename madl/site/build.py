@@ -1,33 +1,32 @@
-"""The site of the rendered pages, built by mkdocs; neither is made while no file has changed."""
+"""Builds the site from the rendered pages by mkdocs, and knows if a built site is up to date."""
 
 import functools
-import hashlib
 import importlib.util
-import json
 import logging
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
-from madl.files import write_atomically
 from madl.machine import device
 from madl.running.project import Project
+from madl.site import cache
 
 log = logging.getLogger(__name__)
 
-LAST_WORDS = 300  # characters of what mkdocs says
+LAST_WORDS = 300  # characters of mkdocs' output
 SHOWN = 3  # of its warnings
 OURS = Path(__file__).resolve().parents[2]  # which need not be the project's root
 HOOKS = OURS / "madl" / "site" / "hooks.py"
+SUMMARY = "site.txt"  # the summary of the site that there is, in `.madl`
 
 
 def build(project: Project) -> None:
-    """Make the site; nothing, where there is no `mkdocs.yml`.
+    """Build the site by mkdocs; without a `mkdocs.yml`, do nothing.
 
     Raises:
         MadlError: mkdocs is not installed, or fails.
@@ -50,62 +49,58 @@ def build(project: Project) -> None:
     if done.returncode:
         raise MadlError(f"mkdocs could not build the site: {_why(done.stderr or done.stdout)}")
     for missing in re.findall(r"^INFO +- +(no SITE_URL: .*)$", done.stderr, re.MULTILINE):
-        _say_once(missing)
-    for told in re.findall(r"^INFO +- +(\S+\.md: .*; at most .*)$", done.stderr, re.MULTILINE):
-        log.warning("%s, once it is published", told)
+        log_once(missing)
+    for excess in re.findall(r"^INFO +- +(\S+\.md: .*; at most .*)$", done.stderr, re.MULTILINE):
+        log.warning("%s, once it is published", excess)
 
 
 @functools.cache
-def _say_once(line: str) -> None:
-    """One command may build the site before and after it runs."""
+def log_once(line: str) -> None:
+    """Log a line once in a process: a command may build the site twice."""
     log.info(line)
 
 
-def _why(said: str) -> str:
-    """What mkdocs warns of, in the words of whoever warned; else its last words."""
-    lines = [" ".join(line.split()) for line in said.splitlines()]
-    found = re.findall(r"^(?:WARNING|ERROR) +- +(.+)$", "\n".join(lines), re.MULTILINE)
-    more = f" (and {len(found) - SHOWN} more)" if len(found) > SHOWN else ""
-    return "; ".join(found[:SHOWN]) + more or " ".join(lines)[-LAST_WORDS:] or "it says nothing"
+def _why(output: str) -> str:
+    """mkdocs' first warnings and errors; if there are none, the last words of its output."""
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    warnings = re.findall(r"^(?:WARNING|ERROR) +- +(.+)$", "\n".join(lines), re.MULTILINE)
+    more = f" (and {len(warnings) - SHOWN} more)" if len(warnings) > SHOWN else ""
+    return "; ".join(warnings[:SHOWN]) + more or " ".join(lines)[-LAST_WORDS:] or "it says nothing"
 
 
-def state(project: Project, asked: Mapping[str, Any]) -> dict[str, str]:
-    """Digests of what is asked for and of what pages are made, and of what the site consists."""
-    folders = [OURS / name for name in ("kernels", "madl")]
-    folders += [project.root / name for name in ("docs/data", "experiments", "templates")]
-    folders += [project.state / "records"]
-    folders += [Path(asked[name]) for name in ("model", "dataset") if asked.get(name)]
-    told = [*sorted(asked.items()), os.environ.get("SITE_URL"), *device.programs().items()]
-    read = [OURS / "cli.py", project.root / "mkdocs.yml", *folders]
-    return {"read": _digest(told, read), "docs": pages_state(project)}
+def inputs_digest(project: Project, options: Mapping[str, Any]) -> str:
+    """The digest of all that pages are made of: options, programs, code, templates, records."""
+    values = [*sorted(options.items()), os.environ.get("SITE_URL"), *device.programs().items()]
+    paths = [OURS / name for name in ("cli.py", "kernels", "madl")]
+    paths += [project.root / name for name in ("mkdocs.yml", "docs/data", "experiments")]
+    paths += [project.templates, project.state / "records"]
+    paths += [Path(options[name]) for name in ("model", "dataset") if options.get(name)]
+    return _digest(*paths, values=values)
 
 
-def pages_state(project: Project) -> str:
-    """A digest of what the site consists of."""
-    return _digest([], [project.docs])
+def pages_digest(project: Project) -> str:
+    """The digest of `docs/`, of which the site is built."""
+    return _digest(project.docs)
 
 
-def _digest(told: Sequence[object], paths: Sequence[Path]) -> str:
-    """Of these, and of names, times and sizes of files, those in folders too."""
-    every = [file for path in paths for file in (path, *sorted(path.rglob("*.*")))]
+def _digest(*paths: Path, values: object = None) -> str:
+    """A digest of values, and of the names, times and sizes of files, in folders at any depth."""
     files = [
-        (str(path), stat.st_mtime_ns, stat.st_size)
-        for path in every
-        if path.is_file() and path.suffix != ".pyc" and (stat := path.stat())
+        (str(file), stat.st_mtime_ns, stat.st_size)
+        for path in paths
+        for file in (path, *sorted(path.rglob("*.*")))
+        if file.is_file() and file.suffix != ".pyc" and (stat := file.stat())
     ]
-    return hashlib.sha256(repr((told, files)).encode()).hexdigest()
+    return cache.digest(repr((values, files)))
 
 
-def kept(project: Project, state: Mapping[str, str]) -> str | None:
-    """The summary of the site that there is, if it was made of this state."""
-    try:
-        found = json.loads((project.state / "made.json").read_text("utf-8"))
-        is_there = (project.root / "site" / "index.html").is_file()
-        return found["summary"] if is_there and found["state"] == state else None
-    except (OSError, ValueError, LookupError, TypeError):
+def known_summary(project: Project, inputs: str) -> str | None:
+    """The built site's summary; None if it was not made of these inputs and today's pages."""
+    if not (project.root / "site" / "index.html").is_file():
         return None
+    return cache.read(project.state / SUMMARY, inputs + pages_digest(project))
 
 
-def keep(project: Project, state: Mapping[str, str], summary: str) -> None:
-    what = {"state": state, "summary": summary}
-    write_atomically(project.state / "made.json", json.dumps(what))
+def keep_summary(project: Project, inputs: str, pages: str, summary: str) -> None:
+    """Keep the summary that `known_summary` returns for these inputs and pages."""
+    cache.write(project.state / SUMMARY, inputs + pages, summary)

@@ -13,8 +13,8 @@ from madl.errors import MadlError
 LANGUAGES = {".py": "python", ".cu": "cpp", ".cpp": "cpp", ".h": "cpp", ".v": "verilog"}
 
 
-def cut(root: Path, path: str, name: str) -> tuple[str, int]:
-    """The piece's text, and the line at which it starts.
+def block(root: Path, path: str, name: str) -> str:
+    """The piece of this name as a fenced block of Markdown, titled with its path and first line.
 
     Raises:
         MadlError: there is no such file, or no such piece in it.
@@ -23,16 +23,17 @@ def cut(root: Path, path: str, name: str) -> tuple[str, int]:
         text = (root / path).read_text("utf-8")
     except OSError as error:
         raise MadlError(f"no source file {path} to show; give a path from the project") from error
-    found = _by_name(text, name) if path.endswith(".py") else None
-    found = found or _by_markers(text, name)
-    if found is None:
+    ends = (_by_name(text, name) if path.endswith(".py") else None) or _by_markers(text, name)
+    if ends is None:
         raise MadlError(f"{path} has no function, class or marker [{name}] to show")
-    first, last = found
-    lines = text.splitlines()[first - 1 : last]
-    return textwrap.dedent("\n".join(lines)), first
+    first, last = ends
+    piece = textwrap.dedent("\n".join(text.splitlines()[first - 1 : last]))
+    language = LANGUAGES.get(Path(path).suffix, "text")
+    return f'```{{ .{language} title="{path}, line {first}" }}\n{piece}\n```\n'
 
 
 def _by_name(text: str, name: str) -> tuple[int, int] | None:
+    """The numbers of the first and last line of a function or class; None if there is none."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
@@ -41,14 +42,8 @@ def _by_name(text: str, name: str) -> tuple[int, int] | None:
 
 
 def _by_markers(text: str, name: str) -> tuple[int, int] | None:
+    """The numbers of the first and last line between two markers; None without them."""
     lines = text.splitlines()
     starts = [i for i, line in enumerate(lines) if f"[{name}]" in line]
     ends = [i for i, line in enumerate(lines) if f"[/{name}]" in line]
     return (starts[0] + 2, ends[0]) if starts and ends and ends[0] > starts[0] else None
-
-
-def block(root: Path, path: str, name: str) -> str:
-    """The piece as a fenced block, titled with its path."""
-    text, first = cut(root, path, name)
-    language = LANGUAGES.get(Path(path).suffix, "text")
-    return f'```{{ .{language} title="{path}, line {first}" }}\n{text}\n```\n'

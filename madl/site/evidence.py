@@ -1,4 +1,4 @@
-"""The page behind a number or a claim: its value, and the cases that it is made of."""
+"""The HTML document behind a number or a claim: its value, and the cases that it is made of."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,27 +40,34 @@ def page(
     archive: str,
     command: str,
 ) -> str:
-    """The HTML of one number or claim; it stands alone, two folders below the page's."""
-    facts = [(TITLES.get(what, what), value) for what, value in twin.items() if what != "records"]
-    rows = [_row(what, _text(value)) for what, value in facts if value not in ("", None)]
+    """The HTML of one number's or claim's document, which lies two folders below its page's folder.
+
+    `twin` is its entry of `prose.provenance_index`, written beside it as JSON; `archive` the name
+    of the file with the page's records; `command` what runs the page's cases.
+    """
+    facts = [(TITLES.get(name, name), value) for name, value in twin.items() if name != "records"]
+    rows = [_row(title, _text(value)) for title, value in facts if value not in ("", None)]
     known = {record.case.key: record for record in records}
-    rows += [_row(key, _of(known[key]) if key in known else "not here") for key in twin["records"]]
+    rows += [
+        _row(key, _provenance(known[key]) if key in known else "not here")
+        for key in twin["records"]
+    ]
     heading = str(twin.get("hypothesis") or f"{twin['value']} ({name.replace('_', ' ')})")
     link = (stem, title, heading)
-    made = Markup("").join(rows)
-    of_files = (name, archive, archive)
-    return html(SHELL, heading, Markup(STYLE), *link, made, *of_files, command)
+    files = (name, archive, archive)
+    return html(SHELL, heading, Markup(STYLE), *link, Markup("").join(rows), *files, command)
 
 
-def _row(what: str, value: str) -> Markup:
-    return html("<tr><th>{}</th><td>{}</td></tr>", what, value)
+def _row(title: str, value: str) -> Markup:
+    return html("<tr><th>{}</th><td>{}</td></tr>", title, value)
 
 
 def _text(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _of(record: Record) -> str:
+def _provenance(record: Record) -> str:
+    """The seed, machine and day of a record."""
     run = record.run
     seed = f"seed {record.case.params['seed']}, " if "seed" in record.case.params else ""
     return f"{seed}{run.host}, {run.started[:10]}"

@@ -1,4 +1,4 @@
-"""What makes a drawing live: its rows as data inside the page, and the scripts that read them.
+"""Makes a drawing interactive: puts its rows as JSON into the page, and the scripts that read them.
 
 Nothing is fetched, so that a page opened from a folder works, too. A page without explainers
 loads none of this, and without JavaScript the drawing is complete.
@@ -15,7 +15,11 @@ OWN = "explain.js"  # of a page that has a toy, in its folder
 
 
 def live(rows: Sequence[Row], script: str, *, up: str) -> str:
-    """The end of a figure's HTML; `up` leads from the page to the folder that holds `assets`."""
+    """The HTML that ends an interactive figure: its rows as JSON, the style sheet and the scripts.
+
+    `script` is the address of the page's own script; `up` leads from the page to the folder that
+    holds `assets`.
+    """
     names = (f"{up}assets/{SHARED}.js", script)
     scripts = "".join(f'<script src="{name}" defer></script>' for name in names)
     return (
@@ -25,7 +29,7 @@ def live(rows: Sequence[Row], script: str, *, up: str) -> str:
 
 
 def data(rows: Sequence[Row]) -> str:
-    """The rows by column, which repeats no name, as JSON that ends no HTML element."""
+    """The rows as JSON, {column: cells}, without a character that could end an HTML element."""
     flat = data_rows(rows)
     columns = {name: [row[name] for row in flat] for name in flat[0]}
     text = json.dumps(columns, ensure_ascii=False, separators=(",", ":"))

@@ -12,46 +12,48 @@ from madl.site.markup import html, inline
 from madl.site.page import PageCalls
 from madl.site.views import Page
 
-FINDINGS = 3  # that the logbook opens with, at most
+FINDINGS = 3  # that the home page opens with, at most
 
 
 def lab(question_id: str) -> str:
-    """The lab of a question: what stands before the dot of its number."""
+    """The lab of a question: the part before the dot of its number."""
     return question_id.partition(".")[0]
 
 
 def surprising(pages: Iterable[Page]) -> list[Page]:
-    """The pages to open the logbook with, at most one a lab.
+    """The pages whose findings open the home page: three at most, of different labs.
 
-    Those with a hypothesis that the data refuted first; then those whose effect lies farthest from
-    the line that it is held against, in half widths of its interval.
+    Pages with a refuted primary claim come first; then those with the claim whose effect lies
+    farthest from its nearest boundary (zero or a margin), in half widths of its interval.
     """
-    found = [page for page in pages if page.questions and page.view.own and _decided(page)]
+    decided = [page for page in pages if page.questions and page.view.own and _decided(page)]
     by_lab: dict[str, Page] = {}
-    for page in sorted(found, key=_rank):
+    for page in sorted(decided, key=_rank):
         by_lab.setdefault(lab(page.questions[0].id), page)
     return list(by_lab.values())[:FINDINGS]
 
 
 def refuted_first(pages: Iterable[Page]) -> bool:
-    """Whether one of those pages is there because a hypothesis was refuted."""
-    return any(one.verdict == "refuted" for page in surprising(pages) for one in _decided(page))
+    """Whether one of the pages that `surprising` chooses has a refuted claim."""
+    return any(r.verdict == "refuted" for page in surprising(pages) for r in _decided(page))
 
 
 def _decided(page: Page) -> list[Result]:
+    """The page's primary claims that were supported or refuted."""
     results = page.view.results.values()
-    return [one for one in results if one.verdict in ("supported", "refuted")]
+    return [result for result in results if result.verdict in ("supported", "refuted")]
 
 
 def _rank(page: Page) -> tuple[bool, float]:
-    decided = _decided(page)
-    return all(one.verdict == "supported" for one in decided), -max(map(_distance, decided))
+    """The key by which `surprising` sorts: pages with a refuted claim first, then by distance."""
+    results = _decided(page)
+    return all(r.verdict == "supported" for r in results), -max(map(_distance, results))
 
 
-def _distance(made: Result) -> float:
-    """From the effect to the nearest line that decides, in half widths of the interval."""
-    low, high = made.comparison.interval
-    apart = min(abs(made.comparison.effect - line) for line in made.boundaries)
+def _distance(result: Result) -> float:
+    """The distance of an effect from its nearest boundary, in half widths of the interval."""
+    low, high = result.comparison.interval
+    apart = min(abs(result.comparison.effect - line) for line in result.boundaries)
     return 2 * apart / (high - low) if high > low else math.inf
 
 
@@ -59,90 +61,84 @@ def _distance(made: Result) -> float:
 
 
 def openings(pages: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
-    """The answers of the surprising pages, each with its picture."""
-    found = surprising(pages)
-    cards = [
-        _card("opening", _as_text(calls[page.name].answer(page.folder)), calls[page.name])
-        for page in found
-    ]
+    """Markdown of the `surprising` pages' answers as cards, each with its chart."""
+    chosen = [calls[page.name] for page in surprising(pages)]
+    cards = [_card("opening", page.answer, page) for page in chosen]
     return _grid("openings", cards) if cards else ""
 
 
-def cards(
-    rows: Sequence[Mapping[str, Any]], pages: Sequence[Page], calls: Mapping[str, PageCalls]
-) -> str:
-    """Every question as a card: its answer, its figure in small, then what it asks."""
-    by_name = {page.name: page for page in pages}
-    made: list[str] = []
+def cards(rows: Sequence[Mapping[str, Any]], calls: Mapping[str, PageCalls]) -> str:
+    """Markdown of every question as a card: its answer, its page's chart in small, its title."""
+    tiles: list[str] = []
     for row in rows:
-        page, title = by_name.get(row["stem"]), f"{row['id']} {row['title']}"
-        said = _as_text(answer(row, page, calls)) or inline(f"{title} is open.")
-        of = calls[page.name] if page else None
-        made.append(_card("tile", said, of, title=title, status=row["status"]))
-    return _grid("tiles", made)
+        page, title = calls.get(row["stem"]), f"{row['id']} {row['title']}"
+        text = answer(row, page) or inline(f"{title} is open.")
+        tiles.append(_card("tile", text, page, title=title, status=row["status"]))
+    return _grid("tiles", tiles)
 
 
 def _grid(look: str, cards: Sequence[str]) -> str:
+    """Markdown of cards in a `div` of the class `look`."""
     return "\n".join([f'<div class="{look}" markdown>\n', *cards, "</div>\n"])
 
 
 def _card(
-    look: str, said: str, calls: PageCalls | None, *, title: str = "", status: str = ""
+    look: str, answer: str, page: PageCalls | None, *, title: str = "", status: str = ""
 ) -> str:
-    """What is said leads to the page; so does the whole card, for a pointer."""
-    drawn = thumbnail(calls, look) if calls else ""
-    asks = inline(title or (calls.title() if calls else ""))
+    """Markdown of a card: an answer that links to its page, a small chart, and a title."""
+    text = re.sub(r'<a class="n"[^>]*>(.*?)</a>', r"\1", answer)  # no links inside the link
+    drawn = thumbnail(page, look) if page else ""
+    asks = inline(title or (page.title() if page else ""))
     dot = html('<span class="dot {}" role="img" aria-label="{}" title="{}"></span> ', *[status] * 3)
     parts = [
         f'<section class="{look}" markdown data-search-exclude>\n',
-        f"[{said}]({calls.page.path})\n{{ .says }}\n" if calls else f"{said}\n{{ .says }}\n",
+        f"[{text}]({page.page.path})\n{{ .says }}\n" if page else f"{text}\n{{ .says }}\n",
         f'<div class="thumb chart">{drawn}</div>\n' if drawn else "",
         f'<p class="asks">{dot if status else ""}{asks}</p>\n',
         "</section>\n",
     ]
-    return "\n".join(part for part in parts if part)
+    return "\n".join(filter(None, parts))
 
 
-def _as_text(said: str) -> str:
-    """Without links of its own, as the whole of it is one."""
-    return re.sub(r'<a class="n"[^>]*>(.*?)</a>', r"\1", said)
-
-
-def answer(row: Mapping[str, Any], page: Page | None, calls: Mapping[str, PageCalls]) -> str:
-    """A question's answer; where there is none, what it waits for."""
-    if page and page.view.own:
-        return calls[page.name].answer(page.folder)
-    return inline(row["answer"] or "")
+def answer(row: Mapping[str, Any], page: PageCalls | None) -> str:
+    """A question's answer; if it has no results yet, how to get them."""
+    return page.answer if page and page.page.view.own else inline(row["answer"] or "")
 
 
 def run_of_asked(row: Mapping[str, Any]) -> list[str]:
-    """How much of what a question asks for has run; of all cases, too, where not all is there."""
+    """How much of what a question asks for has run, a text a part: "9 of 9 sparsities × methods".
+
+    If the question is answered in part and cases are left to run, the last text counts all cases.
+    """
     parts = [f"{p['run']} of {p['asked']} {p['what']}" for p in row["coverage"]]
     run, _, planned = (row["progress"] or "").partition(" of ")
     is_whole = not planned or run == planned.split()[0]
     return parts if row["status"] != "partly" or is_whole else [*parts, row["progress"]]
 
 
-def thumbnail(calls: PageCalls, place: str, name: str | None = None) -> str:
-    """A chart of the page, its first without a name, small; nothing where it shows none."""
-    if not calls.page.view.own or (name := name or calls.first_chart()) is None:
+def thumbnail(page: PageCalls, place: str, name: str | None = None) -> str:
+    """A small SVG of a chart of the page, by default its first; "" without a chart or results.
+
+    `place` tells apart the ids of one chart's thumbnails; "opening" makes it larger, with a legend.
+    """
+    if not page.page.view.own or (name := name or page.first_chart()) is None:
         return ""
 
     def figure(name: str) -> str:
-        chart = calls.page.view.shown[name]
-        id = f"{calls.page.name}-{name}-{place}"
-        return svg.thumbnail(chart, id=id, cache=calls.cache, large=place == "opening")
+        id = f"{page.page.name}-{name}-{place}"
+        chart = page.page.view.shown[name]
+        return svg.thumbnail(chart, id=id, cache=page.cache, large=place == "opening")
 
-    return calls.tried(figure)(name)
+    return page.or_pending("figure", figure)(name)
 
 
 # ---- notebooks ----------------------------------------------------------------------------------
 
 
-def of_notebooks(project: Project) -> str:
-    """Every notebook in a line: its own title."""
+def notebook_links(project: Project) -> str:
+    """A Markdown list of links to the notebooks, each by its title."""
     lines = [
-        f"- [{inline(notebooks.title(project, one))}]({notebooks.FOLDER}/{one}.ipynb)\n"
-        for one in notebooks.names(project)
+        f"- [{inline(notebooks.title(project, name))}]({notebooks.FOLDER}/{name}.ipynb)\n"
+        for name in notebooks.names(project)
     ]
     return "".join(lines)

@@ -1,10 +1,10 @@
-"""What `mkdocs build` leaves out of the site: files that no reader ever loads.
+"""Hooks of `mkdocs build`: they leave out what no reader loads, and mend what the theme forgets.
 
-Source maps, the search stemmers of other languages, and the second copy of the search index: the
-offline plugin writes it as a script, which pages load wherever they are opened from. The search
-knows words, not the cells of tables, which lead nowhere alone, nor the code of files, which pages
-only cite. A number keeps its unit on its line. The page of what is not there opens from a folder,
-too, and from any address of a server.
+Left out are source maps, the search stemmers of other languages, and the second copy of the search
+index: the offline plugin writes it as a script, which pages load wherever they are opened from. The
+search finds words of pages, but not in cells of tables, which alone say nothing, nor in quoted
+files. A number keeps its unit on its line. The page for unknown addresses opens from a folder, too,
+and from any address of a server.
 """
 
 import json
@@ -44,7 +44,7 @@ NOT_FOUND = (
 
 
 def on_config(config: Any, **_: Any) -> None:
-    """Called by MkDocs before it looks for pages, which may not have been made yet."""
+    """Stop a build before pages were rendered; called by MkDocs before it looks for them."""
     if not (Path(config["docs_dir"]) / "index.md").is_file():
         raise PluginError("there are no pages yet; run `python cli.py report` first")
     if not config.get("site_url"):
@@ -52,53 +52,54 @@ def on_config(config: Any, **_: Any) -> None:
 
 
 def on_page_content(html: str, *, page: Any, **_: Any) -> str:
-    """Called by MkDocs with a page's HTML, before the search reads it.
+    """The page's HTML for search and readers; called by MkDocs before the search reads it.
 
-    A page of published evidence that says more than it may is a warning, which ends a strict build;
-    of a page that nothing is published of yet, a user's own, it is told. One of ours may say more
-    where another's model and data have other verdicts.
+    A page of published evidence that exceeds its limits is a warning, which ends a strict build. If
+    nothing of the page is published yet, as of a user's own, it is a line of the log. A published
+    page that shows this machine's evidence may exceed them: other models have other verdicts.
     """
-    told = {"published": logging.WARNING, "own": logging.INFO}
-    if page and (level := told.get(page.meta.get("evidence"))):
+    levels = {"published": logging.WARNING, "own": logging.INFO}
+    if page and (level := levels.get(page.meta.get("evidence"))):
         for problem in limits.problems(html):
             log.log(level, "%s: %s", page.file.src_path, problem)
     html = re.sub(r"<table(?=[ >])", "<table data-search-exclude", html)
-    cut = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # from a file of the repository
-    html = re.sub(cut, r"\1 data-search-exclude", html)
+    cited = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # a file of the repository
+    html = re.sub(cited, r"\1 data-search-exclude", html)
     parts = re.split(r"(<(pre|code|script)\b.*?</\2>|<[^>]*>)", html, flags=re.DOTALL)
     parts[0::3] = map(unbroken, parts[0::3])
     parts[2::3] = [""] * len(parts[2::3])
-    made = "".join(parts)
-    return (page and notebook_hooks.content(made, page)) or made
+    html = "".join(parts)
+    return (page and notebook_hooks.content(html, page)) or html
 
 
 def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Called by MkDocs with a page's whole HTML: what is shown where its address is shared.
+    """The page's whole HTML with the title, text and picture that are shown where its address is
+    shared (Open Graph); called by MkDocs.
 
-    Whoever shows it wants whole addresses, which only a site with a `site_url` has; the theme says
-    which is the page's own, `canonical`.
+    Whoever shows them wants whole addresses, which only a site with a `site_url` has.
     """
-    title = config["site_name"] if page.is_homepage else page.title
     description, image = page.meta.get("description"), unescape(page.meta.get("image") or "")
-    told = {"og:type": "article", "og:site_name": config["site_name"], "og:url": page.canonical_url}
+    site, address = config["site_name"], page.canonical_url
+    title = site if page.is_homepage else page.title
+    graph = {"og:type": "article", "og:site_name": site, "og:url": address}
     if description and image and page.meta.get("evidence"):  # a page is called by its answer
         title, description = str(description).replace("`", ""), title
-    told |= {"og:title": title, "og:description": description}
-    if image and page.canonical_url:
-        told |= {"og:image": urljoin(page.canonical_url, image)}
-        told |= dict(zip(("og:image:width", "og:image:height"), SHARED))
+    graph |= {"og:title": title, "og:description": description}
+    if image and address:
+        graph |= {"og:image": urljoin(address, image)}
+        graph |= dict(zip(("og:image:width", "og:image:height"), SHARED))
         folder = Path(config["docs_dir"], page.file.src_uri).parent
-        told |= {"og:image:alt": _in_words(folder / image), "twitter:card": "summary_large_image"}
+        graph |= {"og:image:alt": _in_words(folder / image), "twitter:card": "summary_large_image"}
     tags = (
         f'<meta property="{name}" content="{escape(unescape(str(text)))}">'
-        for name, text in told.items()
+        for name, text in graph.items()
         if text
     )
     return output.replace("</head>", "".join(tags) + "</head>", 1)
 
 
 def _in_words(picture: Path) -> str:
-    """What a picture shows, as its own file says."""
+    """The description that a PNG file holds; "" if it cannot be read."""
     try:
         with Image.open(picture) as image:
             return str(image.info.get(IN_WORDS, ""))
@@ -108,7 +109,7 @@ def _in_words(picture: Path) -> str:
 
 @event_priority(-200)  # after the offline plugin, which makes its script of the index
 def on_post_build(config: Any, **_: Any) -> None:
-    """Called by MkDocs when all files are written."""
+    """Add notebooks, remove files and mend pages; called by MkDocs when all are written."""
     notebook_hooks.copy(Path(config["docs_dir"]), Path(config["site_dir"]))
     site = Path(config["site_dir"])
     for pattern in UNUSED:
@@ -116,24 +117,25 @@ def on_post_build(config: Any, **_: Any) -> None:
             if path.is_file():
                 path.unlink()
     for path in site.rglob("*.html"):
-        path.write_text(_named(path.read_text("utf-8")), "utf-8")
+        path.write_text(_with_labels(path.read_text("utf-8")), "utf-8")
     lost = site / "404.html"
     base = urlsplit(config["site_url"] or "/").path
     lost.write_text(not_found(lost.read_text("utf-8"), base), "utf-8")
 
 
 def not_found(page: str, base: str) -> str:
-    """The theme's page of what is not there, whose links begin at the server's root, `base`.
+    """The theme's page for an unknown address, with links that work from any address and a folder.
 
-    They become relative to that root, as a server sends this page for any address below it; opened
-    from a folder, they begin there. What the page loads is written by scripts, since a browser that
-    reads ahead would ask for it before it knows where links begin.
+    In `page`, links begin at `base`, the path of the site's root. They become relative to that
+    root, as a server sends this page for any address below it; opened from a folder, they begin
+    there. What the page loads is written by scripts, since a browser that reads ahead would ask for
+    it before it knows where links begin.
     """
     page = re.sub(rf'((?:href|src)="|"search": "){re.escape(base)}', r"\1", page)
     page = re.sub(r'"base": "[^"]*"', '"base": "."', page)
     page = re.sub(r'new URL\("[^"]*",location\)', 'new URL(".",document.baseURI)', page)
     loads = r'<link\b[^>]*>|<script[^>]* src="[^"]*"[^>]*></script>'
-    page = re.sub(loads, lambda tag: _script(f"document.write({_quoted(tag[0])})"), page)
+    page = re.sub(loads, lambda tag: _script(f"document.write({_as_string(tag[0])})"), page)
     begins = _script("""if(location.protocol=="file:")document.write('<base href="./">')""")
     page = page.replace("<head>", f'<head>{begins}<base href="{escape(base)}">', 1)
     begins = _script("""if(location.protocol!="file:"){let its=document.getElementById("__config");
@@ -142,8 +144,8 @@ def not_found(page: str, base: str) -> str:
     return (page[:at] + begins + page[at:]).replace("<h1>404 - Not found</h1>", NOT_FOUND)
 
 
-def _quoted(text: str) -> str:
-    """As a string of a script, which must not seem to end there."""
+def _as_string(text: str) -> str:
+    """The text as a string of JavaScript that does not end its `script` element."""
     return json.dumps(text).replace("</", r"<\/")
 
 
@@ -151,9 +153,10 @@ def _script(text: str) -> str:
     return f"<script>{text}</script>"
 
 
-def _named(page: str) -> str:
-    """Names for readers of screens: the theme forgets that of its search box, and escapes twice
-    those that repeat a title."""
+def _with_labels(page: str) -> str:
+    """The page with its `aria-label`s mended: the theme gives none to its search box, and escapes
+    those that repeat a title twice.
+    """
     twice = re.compile(r"&amp;(?=#?\w+;)")  # one level less: what is left is escaped once
     page = re.sub(r'(?<=aria-label=")[^"]*', lambda label: twice.sub("&", label[0]), page)
     return page.replace('role="dialog">', 'role="dialog" aria-label="Search">')

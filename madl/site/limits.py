@@ -1,7 +1,7 @@
 """How much a page may say, counted in its built HTML: a reader has ten seconds, then two minutes.
 
-Figures, code and what is folded are left out of the page's own counts; what is folded has its own.
-Tables count as tables: rows and columns, not words.
+Figures, code and folded sections (`<details>`) are left out of a page's counts; folded sections
+have a limit of their own. Tables are limited in rows and columns, not in words.
 """
 
 import re
@@ -24,69 +24,77 @@ _LEFT_OUT = (
     "a.mark, figure, pre, code, details, table, .facts, .headerlink, h1, .question, .register, nav"
 )
 _NO_WORDS = re.compile(r"<(svg|script)\b.*?</\1>", re.DOTALL)  # most of a page's elements
-_LONG = ("register", "explorer")  # tables that are not a page's own
+_LONG = ("register", "explorer")  # classes of tables without a limit
 _NUMBER = re.compile(r"(?<![\w.])[−+]?\d[\d.,]*(?![\w])")
 _WORD = re.compile(r"[^\W\d_][\w’'-]*|\d[\d.,]*")
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9“])")
 
 
 def problems(html: str) -> list[str]:
-    """What a page of the new form exceeds, a line each; none of a page in another form."""
+    """The limits that a page exceeds, a line each: "the page has 800 words; at most 750".
+
+    Only pages with an `.answer` element are checked: the template of experiments' pages writes it.
+    """
     article = BeautifulSoup(_NO_WORDS.sub("", html), "html.parser")
-    if article.select_one(".answer") is None:
-        return []
-    return list(_problems(article))
+    return list(_problems(article)) if article.select_one(".answer") else []
 
 
 def _problems(article: BeautifulSoup) -> Iterator[str]:
+    """The lines of `problems`, for a page that is parsed."""
     for name, (words, numbers) in PARTS.items():
         for part in article.select(f"div.{name}"):
-            said = _said(_kept(part))
-            yield from _more(f"its {name}", "words", len(_WORD.findall(said)), words)
-            yield from _more(f"its {name}", "numbers", len(_NUMBER.findall(said)), numbers)
+            text = _text(_counting(part))
+            yield from _excess(f"its {name}", "words", _WORD, text, words)
+            yield from _excess(f"its {name}", "numbers", _NUMBER, text, numbers)
     for caption in article.select("figcaption"):
-        said = " ".join(part for part in caption.find_all(string=True, recursive=False))
-        yield from _more("a caption", "words", len(_WORD.findall(said)), CAPTION)
+        text = " ".join(caption.find_all(string=True, recursive=False))
+        yield from _excess("a caption", "words", _WORD, text, CAPTION)
     for table in article.select("table"):
         if table.find_parent(["details", "figure"]) or table.find_parent(class_=_LONG):
             continue
         rows = table.select("tbody tr")
         columns = max((len(row.find_all(["td", "th"])) for row in rows), default=0)
-        yield from _more("a table", "rows", len(rows), ROWS)
-        yield from _more("a table", "columns", columns, COLUMNS)
+        yield from _above("a table", "rows", len(rows), ROWS)
+        yield from _above("a table", "columns", columns, COLUMNS)
     folded = " ".join(
         text
         for text in article.find_all(string=True)
         if text.find_parent("details") and not text.find_parent(["table", "pre", "figure"])
     )
-    yield from _more("what is folded", "words", len(_WORD.findall(folded)), FOLDED_WORDS)
-    kept = _kept(article)
-    said = _said(kept)
-    yield from _more("the page", "words", len(_WORD.findall(said)), WORDS)
-    yield from _more("the page", "numbers outside tables", len(_NUMBER.findall(said)), NUMBERS)
-    for paragraph in _paragraphs(kept):
-        words = len(_WORD.findall(paragraph))
-        yield from _more(f"a paragraph ({paragraph[:40]}…)", "words", words, PARAGRAPH)
+    yield from _excess("what is folded", "words", _WORD, folded, FOLDED_WORDS)
+    counting = _counting(article)
+    text = _text(counting)
+    yield from _excess("the page", "words", _WORD, text, WORDS)
+    yield from _excess("the page", "numbers outside tables", _NUMBER, text, NUMBERS)
+    for tag in counting.select("p, li"):
+        if tag.find(["p", "li"]):
+            continue
+        paragraph = _text(tag)
+        yield from _excess(f"a paragraph ({paragraph[:40]}…)", "words", _WORD, paragraph, PARAGRAPH)
         for sentence in _END.split(paragraph):
-            words = len(_WORD.findall(sentence))
-            yield from _more(f"a sentence ({sentence[:40]}…)", "words", words, SENTENCE)
+            name = f"a sentence ({sentence[:40]}…)"
+            yield from _excess(name, "words", _WORD, sentence, SENTENCE)
 
 
-def _more(what: str, of: str, found: int, most: int) -> Iterator[str]:
-    if found > most:
-        yield f"{what} has {found:,} {of}; at most {most:,}"
+def _excess(name: str, unit: str, pattern: re.Pattern[str], text: str, most: int) -> Iterator[str]:
+    """A line, if the pattern is found in the text more than `most` times."""
+    return _above(name, unit, len(pattern.findall(text)), most)
 
 
-def _kept(article: Tag) -> Tag:
-    kept = copy(article)
-    for left_out in kept.select(_LEFT_OUT):
+def _above(name: str, unit: str, count: int, most: int) -> Iterator[str]:
+    """A line "<name> has <count> <unit>; at most <most>", if the count is above that."""
+    if count > most:
+        yield f"{name} has {count:,} {unit}; at most {most:,}"
+
+
+def _counting(article: Tag) -> Tag:
+    """A copy of the HTML without the elements whose words do not count (`_LEFT_OUT`)."""
+    counting = copy(article)
+    for left_out in counting.select(_LEFT_OUT):
         left_out.decompose()
-    return kept
+    return counting
 
 
-def _said(kept: Tag) -> str:
-    return " ".join(kept.get_text(" ").split())
-
-
-def _paragraphs(kept: Tag) -> list[str]:
-    return [_said(one) for one in kept.select("p, li") if not one.find(["p", "li"])]
+def _text(tag: Tag) -> str:
+    """The tag's text on one line."""
+    return " ".join(tag.get_text(" ").split())

@@ -1,8 +1,8 @@
-"""What `mkdocs build` does to a notebook's page: the site's own look in place of Jupyter's.
+"""Gives a notebook's page the site's own look in place of Jupyter's, in `mkdocs build`.
 
-mkdocs-jupyter writes half a megabyte of style sheets and scripts into every page. The page keeps
-its cells, as Material shows code and text anywhere, light or dark, and figures stand in the page as
-SVG. Beside the page lies the notebook itself, without outputs, to be downloaded.
+mkdocs-jupyter writes half a megabyte of style sheets and scripts into every page. Here cells keep
+their content, look as code and text do anywhere in Material, light or dark, and figures become
+inline SVG. The notebook itself, without outputs, is put beside the page for download.
 """
 
 import base64
@@ -18,13 +18,13 @@ JUPYTER = (
 
 
 def content(html: str, page: Any) -> str | None:
-    """A notebook's page; None where it is no notebook's."""
+    """The HTML of a notebook's page in the site's own look; None for any other page."""
     if not page.file.src_uri.endswith(".ipynb"):
         return None
     from bs4 import BeautifulSoup
 
     tree = BeautifulSoup(html, "html.parser")
-    made = BeautifulSoup("", "html.parser")
+    article = BeautifulSoup("", "html.parser")
     for image in tree.select(f'img[src^="{SVG}"]'):
         drawn = base64.b64decode(str(image["src"]).removeprefix(SVG)).decode()
         figure = BeautifulSoup(drawn, "html.parser")
@@ -40,31 +40,31 @@ def content(html: str, page: Any) -> str | None:
             part["class"] = "highlight"
             if part.pre:
                 part.pre["data-search-exclude"] = ""
-                code = made.new_tag("code")
+                code = article.new_tag("code")
                 code.extend(list(part.pre.contents))
                 part.pre.append(code)
         elif "jp-RenderedMarkdown" in classes:
             part.attrs = {}
         else:
             part.attrs = {"class": "cell-output"}
-        made.append(part.extract())
-    _open_with_figure(made)
-    return str(made)
+        article.append(part.extract())
+    _open_with_figure(article)
+    return str(article)
 
 
-def _open_with_figure(made: Any) -> None:
-    """The first figure stands below the title; the cell that draws it says so."""
-    title, figure = made.find("h1"), made.select_one(".cell-output:has(> svg, svg)")
+def _open_with_figure(article: Any) -> None:
+    """Move the first figure below the title, and leave a line in its place that says so."""
+    title, figure = article.find("h1"), article.select_one(".cell-output:has(> svg, svg)")
     if title is None or figure is None:
         return
-    told = made.new_tag("p", attrs={"class": "facts"})
-    told.string = "It draws the figure at the top."
-    figure.replace_with(told)
+    note = article.new_tag("p", attrs={"class": "facts"})
+    note.string = "It draws the figure at the top."
+    figure.replace_with(note)
     title.insert_after(figure)
 
 
 def copy(docs: Path, site: Path) -> None:
-    """Every notebook, without its outputs, beside its page."""
+    """Copy every notebook, without its outputs, beside its page in the built site."""
     for path in sorted((docs / "notebooks").glob("*.ipynb")):
         notebook: dict[str, Any] = json.loads(path.read_text("utf-8"))
         for cell in notebook["cells"]:

@@ -1,15 +1,15 @@
 """Notebooks of the labs: from `templates/notebooks/*.py` to executed notebooks below `docs/`.
 
 A source is Python in percent format: `# %%` begins a cell, `# %% [markdown]` one of prose. It reads
-the data of the pages' figures and nothing else, is executed when they are made, and keeps what it
-prints and each figure that it shows. One that a reader has changed stays as it is. What all of them
-begin with is written once, in `_read.py`; a notebook has it in full, to be run anywhere.
+the CSV of the pages' figures and nothing else. When pages are made it is executed, and its notebook
+keeps what it prints and each figure that it shows. A notebook that a reader has changed stays as it
+is. The code that all share is written once, in `_read.py`; a notebook has it in full, to be run
+anywhere.
 
 Not handled: any other output; no kernel is started.
 """
 
 import contextlib
-import hashlib
 import io
 import json
 import re
@@ -21,36 +21,36 @@ from madl.errors import MadlError
 from madl.files import read_text, write_atomically, write_if_changed
 from madl.running.project import RESTORE, Project
 from madl.site import svg
-from madl.site.keeping import digest_of_drawing, kept
+from madl.site.cache import digest, drawing_code_digest, memoized
+from madl.site.plotting.palette import MARKERS
 
 FOLDER = "notebooks"  # below templates/ and below docs/
 Notebook = dict[str, Any]
-COLORS = {  # of figures: the page's own, and in Jupyter what the cell says
+_HEX = ("#0072b2", "#d55e00", "#00795a", "#aa4a8d", "#946a00", "#6155c9", "#6b3410", "#5d6b85")
+COLORS = {  # in figures: replaced by the page's variables, with Jupyter's colours to fall back on
     "#000000": "currentColor",
-    "#0072b2": "var(--c-blue, #0072b2)",
-    "#d55e00": "var(--c-orange, #d55e00)",
-    "#00795a": "var(--c-green, #00795a)",
-    "#aa4a8d": "var(--c-purple, #aa4a8d)",
-    "#946a00": "var(--c-gold, #946a00)",
-    "#6155c9": "var(--c-indigo, #6155c9)",
-    "#6b3410": "var(--c-brown, #6b3410)",
-    "#5d6b85": "var(--c-slate, #5d6b85)",
+    **{color: f"var(--c-{name}, {color})" for name, color in zip(MARKERS, _HEX)},
 }
 HOUSE: Any = {"svg.fonttype": "none", "figure.constrained_layout.use": True, "font.size": 13}
+ABOUT = """#
+# The data are those of the page's figure. [Download this notebook]({}.ipynb) into the folder
+# `notebooks` of the site or of `docs`, or set `LOGBOOK` to the address of a published logbook; it
+# needs Python and matplotlib. What is chosen here by looking at test values is no finding.
+"""  # at the end of each one's first cell
 SHARED = re.compile(r"from templates\.notebooks\.(_read) import .*")
 _READS = re.compile(r'\bread\("([^"]+)"\)')
 
 
 def names(project: Project) -> list[str]:
-    """The notebooks there are."""
+    """The names of the notebooks' sources, but for files that begin with an underscore."""
     return sorted(path.stem for path in (project.templates / FOLDER).glob("[!_]*.py"))
 
 
 def title(project: Project, name: str) -> str:
-    """What a notebook is about: its first heading."""
+    """A notebook's first heading; its name if it has none."""
     text = read_text(project.templates / FOLDER / f"{name}.py", RESTORE)
-    found = re.search(r"^# # (.+)$", text, re.MULTILINE)
-    return found[1] if found else name
+    heading = re.search(r"^# # (.+)$", text, re.MULTILINE)
+    return heading[1] if heading else name
 
 
 def write(project: Project, cache: Path) -> list[str]:
@@ -65,106 +65,116 @@ def write(project: Project, cache: Path) -> list[str]:
 
 
 def _write(project: Project, name: str, cache: Path) -> None:
+    """Write one notebook, unless a reader has changed it; without its data, or if it fails, it is
+    written unexecuted.
+
+    Raises:
+        MadlError: it fails.
+    """
     path = project.docs / FOLDER / f"{name}.ipynb"
     if _is_changed_by_hand(path):
         return
     source = project.templates / FOLDER / f"{name}.py"
     text = _source(source)
     data = [project.docs / read for read in _READS.findall(text)]
-    if not all(one.is_file() for one in data):
-        write_atomically(path, _not_run(text, "the figure's data are not there yet"))
+    if not all(file.is_file() for file in data):
+        write_atomically(path, _unexecuted(text, "the figure's data are not there yet"))
         return
-    code = digest_of_drawing(__file__, str(svg.__file__))
-    known = [code.encode(), text.encode(), *(one.read_bytes() for one in data)]
-    key = hashlib.sha256(bytes(1).join(known)).hexdigest()
+    code = drawing_code_digest(__file__, str(svg.__file__))
+    key = digest(code, text, *(file.read_bytes().hex() for file in data))
     try:
-        written = kept(cache, f"{name}-{key[:24]}.txt", lambda: _run(project, source))
+        written = memoized(cache, name, key, lambda: _run(project, source))
     except MadlError:
-        write_atomically(path, _not_run(text, "it failed"))
+        write_atomically(path, _unexecuted(text, "it failed"))
         raise
     write_if_changed(path, written)
 
 
 def _source(path: Path) -> str:
-    """A source's text, with what it shares with the others in the place of the import."""
-    text = read_text(path, RESTORE)
-    if (found := SHARED.search(text)) is None:
+    """A source's text, with `ABOUT` in its first cell, and `_read.py` in place of its import."""
+    first, begin, rest = read_text(path, RESTORE).partition("\n# %%\n")
+    text = f"{first}{ABOUT.format(path.stem)}{begin}{rest}" if begin else first
+    if (line := SHARED.search(text)) is None:
         return text
-    _, _, shared = read_text(path.with_name(f"{found[1]}.py"), RESTORE).partition("\n\n")
-    return text.replace(found[0], shared)
+    _, _, shared = read_text(path.with_name(f"{line[1]}.py"), RESTORE).partition("\n\n")
+    return text.replace(line[0], shared)
 
 
 def _run(project: Project, source: Path) -> str:
-    """Execute in the folder in which the notebook will lie."""
+    """Execute a source in the folder in which the notebook will lie; returns the notebook as JSON.
+
+    Raises:
+        MadlError: it fails.
+    """
     folder, source = project.docs / FOLDER, source.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with contextlib.chdir(folder):
-            return executed(source)
+            return execute(source)
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {error}"
-        raise MadlError(f"templates/{FOLDER}/{source.name} cannot be executed: {said}") from error
+        why = f"{type(error).__name__}: {error}"
+        raise MadlError(f"templates/{FOLDER}/{source.name} cannot be executed: {why}") from error
 
 
-def _not_run(text: str, why: str) -> str:
-    """The notebook without outputs: pages link to it."""
+def _unexecuted(text: str, why: str) -> str:
+    """The notebook as JSON without outputs, saying why; it is there as pages link to it."""
     from nbformat.v4 import new_markdown_cell
 
-    made = _notebook(text)
-    made["cells"].insert(1, new_markdown_cell(f"Not run: {why}.", id="cell-0"))
-    return _written(made)
+    notebook = _notebook(text)
+    notebook["cells"].insert(1, new_markdown_cell(f"Not run: {why}.", id="cell-0"))
+    return _dumps(notebook)
 
 
 def _is_changed_by_hand(path: Path) -> bool:
     """Whether a reader has changed the cells of a notebook, or put one of their own there."""
     try:
-        there: Any = json.loads(path.read_text("utf-8"))
-        return there["metadata"].get("logbook") != _digest(there)
+        notebook: Any = json.loads(path.read_text("utf-8"))
+        return notebook["metadata"].get("logbook") != _sources_digest(notebook)
     except FileNotFoundError:
         return False
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return False  # no notebook
 
 
-def _digest(made: Notebook) -> str:
-    """Of all that is written in a notebook; what its cells gave is not."""
-    sources = ["".join(cell["source"]) for cell in made["cells"]]
-    return hashlib.sha256("\0".join(sources).encode()).hexdigest()[:12]
+def _sources_digest(notebook: Notebook) -> str:
+    """A digest of the sources of a notebook's cells, without their outputs."""
+    return digest(*("".join(cell["source"]) for cell in notebook["cells"]))[:12]
 
 
 def _notebook(text: str) -> Notebook:
-    """Of a source: the same bytes for the same text, whatever made it."""
+    """The notebook of a source's text, not executed; equal bytes on every machine."""
     import jupytext
 
-    made = jupytext.reads(text, "py:percent")
-    for index, cell in enumerate(made["cells"], 1):
+    notebook = jupytext.reads(text, "py:percent")
+    for index, cell in enumerate(notebook["cells"], 1):
         cell["id"] = f"cell-{index}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    made["metadata"] = {"kernelspec": kernel, "language_info": {"name": "python"}}
-    return made
+    notebook["metadata"] = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return notebook
 
 
-def _written(made: Notebook) -> str:
+def _dumps(notebook: Notebook) -> str:
+    """The notebook as JSON, with the digest by which a reader's changes are seen."""
     import nbformat
 
-    made["metadata"]["logbook"] = _digest(made)
-    return nbformat.writes(made, version=4) + "\n"  # pyright: ignore
+    notebook["metadata"]["logbook"] = _sources_digest(notebook)
+    return nbformat.writes(notebook, version=4) + "\n"  # pyright: ignore
 
 
 # ---- executing ----------------------------------------------------------------------------------
 
 
-def executed(source: Path) -> str:
-    """The notebook with what its cells print and show."""
+def execute(source: Path) -> str:
+    """Execute a source; returns its notebook as JSON, with what its cells print and show."""
     import matplotlib
     import matplotlib.pyplot as plt
     from nbformat.v4 import new_output
 
     matplotlib.use("agg")
     plt.close("all")  # what another one left, which would be shown here
-    made = _notebook(_source(source))
-    seen: dict[str, Any] = {"__name__": "__main__"}
-    for count, cell in enumerate((c for c in made["cells"] if c["cell_type"] == "code"), 1):
+    notebook = _notebook(_source(source))
+    variables: dict[str, Any] = {"__name__": "__main__"}
+    for count, cell in enumerate((c for c in notebook["cells"] if c["cell_type"] == "code"), 1):
         printed, shown = io.StringIO(), list[str]()
 
         def show(*_: Any, shown: list[str] = shown, cell: int = count, **__: Any) -> None:
@@ -179,19 +189,19 @@ def executed(source: Path) -> str:
             mock.patch.object(plt, "show", show),
             contextlib.redirect_stdout(printed),
         ):
-            exec(compile(cell["source"], source.name, "exec"), seen)
+            exec(compile(cell["source"], source.name, "exec"), variables)
         cell["execution_count"] = count
         if printed.getvalue():
             cell["outputs"].append(new_output("stream", text=printed.getvalue()))
         cell["outputs"] += [new_output("display_data", {"image/svg+xml": drawn}) for drawn in shown]
-    return _written(made)
+    return _dumps(notebook)
 
 
 def _svg(figure: Any) -> str:
-    """One figure, small, drawn in the colour of the text around it, and named for the blind."""
+    """A figure as a small SVG, coloured like the text around it, labelled for screen readers."""
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    drawn = svg.bared(file.getvalue())
+    drawn = svg.minified(file.getvalue())
     titles = [axes.get_title() for axes in figure.axes]
     label = re.sub(r'[<>&"]', "", "; ".join(title for title in titles if title) or "a figure")
     head = f'<svg role="img" aria-label="{label}" fill="currentColor" font-family="sans-serif" '

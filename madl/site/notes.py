@@ -24,7 +24,7 @@ HEADINGS_BELOW = 2  # the page's own heading of its notes
 
 
 def read(docs: Path, id: str) -> str:
-    """`docs/notes/<id>.md` as HTML on one line; nothing where there is none.
+    """The note `docs/notes/<id>.md` as HTML on one line; "" if there is none.
 
     Raises:
         MadlError: not a regular file of that folder, not UTF-8, or too large.
@@ -40,21 +40,21 @@ def read(docs: Path, id: str) -> str:
         )
     if path.stat().st_size > LARGEST:
         raise MadlError(f"{name} has more than {LARGEST >> 10} KB; shorten it")
-    return rendered(read_text(path, "save it as UTF-8 text"), name)
+    return sanitized(read_text(path, "save it as UTF-8 text"), name)
 
 
 def strays(docs: Path, ids: Sequence[str]) -> list[str]:
-    """The Markdown files of `docs/notes` that no page shows, a line each."""
-    found = sorted(path for path in (docs / "notes").glob("[!.]*.md") if path.stem not in ids)
+    """A line for each Markdown file of `docs/notes` that is named after none of these ids."""
+    paths = sorted(path for path in (docs / "notes").glob("[!.]*.md") if path.stem not in ids)
     known = ", ".join(f"{id}.md" for id in ids) or "none"
     return [
         f"docs/notes/{path.name} stands on no page; a note is named after its question: {known}"
-        for path in found
+        for path in paths
     ]
 
 
-def rendered(text: str, name: str) -> str:
-    """A note as HTML that stands for itself.
+def sanitized(text: str, name: str) -> str:
+    """A note's Markdown as HTML of allowed tags and addresses only, on one line.
 
     Raises:
         MadlError: it is nested so deep that nobody could read it.
@@ -63,32 +63,36 @@ def rendered(text: str, name: str) -> str:
     import nh3
 
     try:
-        made = markdown.markdown(text, extensions=["tables", "fenced_code", "sane_lists"])
+        html = markdown.markdown(text, extensions=["tables", "fenced_code", "sane_lists"])
     except RecursionError as error:
         raise MadlError(f"{name} is nested too deep to be rendered; simplify it") from error
-    cleaned = nh3.clean(
-        made,
+    html = nh3.clean(
+        html,
         tags=TAGS,
         clean_content_tags={"script", "style"},
         attributes=ATTRIBUTES,
-        attribute_filter=_of_this_site,
+        attribute_filter=_without_foreign_pictures,
         url_schemes=SCHEMES,
         url_relative=_address,
     )
-    lower = re.sub(
-        r"(</?h)([1-6])(?=>)", lambda h: f"{h[1]}{min(int(h[2]) + HEADINGS_BELOW, 6)}", cleaned
+    html = re.sub(
+        r"(</?h)([1-6])(?=>)", lambda h: f"{h[1]}{min(int(h[2]) + HEADINGS_BELOW, 6)}", html
     )
-    return f'<div class="note">{lower.strip()}</div>'.replace("\n", "&#10;")
+    return f'<div class="note">{html.strip()}</div>'.replace("\n", "&#10;")
 
 
 def _address(url: str) -> str | None:
-    """A page is written as `.md`, and is `.html` in the site; another host is not relative."""
-    if re.match(r"[\\/\s]{2}", url):
+    """A relative address with `.html` for `.md`; None, if it leads to another host."""
+    if _is_of_another_host(url):
         return None
     return re.sub(r"^([^?#:]+)\.md(?=$|[?#])", r"\1.html", url)
 
 
-def _of_this_site(tag: str, attribute: str, value: str) -> str | None:
-    if tag == "img" and attribute == "src" and (":" in value or re.match(r"[\\/\s]{2}", value)):
-        return None
-    return value
+def _without_foreign_pictures(tag: str, attribute: str, value: str) -> str | None:
+    """The attribute's value; None for a picture's address elsewhere."""
+    is_foreign = ":" in value or _is_of_another_host(value)
+    return None if tag == "img" and attribute == "src" and is_foreign else value
+
+
+def _is_of_another_host(url: str) -> bool:
+    return re.match(r"[\\/\s]{2}", url) is not None

@@ -1,4 +1,4 @@
-"""What the template of a page may call; every call returns Markdown made from a view.
+"""The functions that a page's template may call; each returns Markdown made from a view.
 
 A template holds prose and calls: a number comes out of a named number, a chart, a table or a case's
 parameters, and a sentence that states an effect is chosen by a verdict (see `prose`).
@@ -11,8 +11,8 @@ import json
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
-from madl.logbook.records import Row, Run
-from madl.logbook.stats import CONTENDED, Estimate, Unit, counted, number
+from madl.logbook.records import Record, Row, Run
+from madl.logbook.stats import CONTENDED
+from madl.logbook.values import Estimate, Unit, number, pluralize
 from madl.running.project import Project
 from madl.site import code as sources
 from madl.site import explain, notebooks, notes, prose, replication, share, svg, templates
@@ -36,185 +37,207 @@ from madl.training import workloads
 
 @dataclass
 class PageCalls:
-    """What the template of a page may call; each returns Markdown."""
+    """The functions and numbers that a page's template may use; each function returns Markdown."""
 
     project: Project
     page: Page
-    cache: Path | None = None  # where drawn charts are kept between reports
-    up: str = ""  # from where its words stand to the page's folder
+    cache: Path | None = None  # folder in which drawn charts are kept between reports
 
-    def all(self) -> dict[str, Any]:
-        calls = (
-            *(self.title, self.question, self.evidence, self.facts_line, self.figure, self.table),
-            *(self.output, self.code, self.sure, self.secondary, self.provenance),
-            *(self.elsewhere, self.notes, self.param, self.reported, self.more, self.front_matter),
-            *(self.of_default_data, self.of_other_data),
+    def variables(self, *, elsewhere: bool = False) -> dict[str, Any]:
+        """The functions and numbers that a template may use, by name.
+
+        With `elsewhere`, they are for a sentence on a page at the site's root: links lead from
+        there, and verdicts have no mark.
+
+        Raises:
+            MadlError: a number has the name of a function.
+        """
+        view, numbers = self.page.view, self.page.view.numbers
+        methods = (
+            *(self.title, self.question, self.facts_line, self.figure, self.table, self.output),
+            *(self.provenance, self.elsewhere, self.notes, self.param, self.reported, self.more),
+            *(self.front_matter, self.of_default_data, self.of_other_data),
         )
-        view, where = self.page.view, f"{self.page.name}/page.md.j2"
-        find = prose.judged(view, where)
-
-        def mark(name: str) -> Markup:
-            return prose.mark(find(name).result)
-
-        def unmeasured(name: str) -> str:
-            return f"Not measured here yet: {inline(find(name).result.hypothesis)} "
-
-        made = {call.__name__: self.tried(call) for call in calls}
-        if taken := sorted(made.keys() & view.numbers.keys()):
-            raise MadlError(f"a number of {where} has the name {taken[0]!r} of a call; rename it")
+        functions = {method.__name__: method for method in methods} | {
+            "code": functools.partial(sources.block, self.project.root),
+            "claims_table": functools.partial(prose.claims_table, view, self.records),
+            "secondary": functools.partial(prose.secondary, view.results, self.records),
+        }
+        named = {name: self.or_pending(name, function) for name, function in functions.items()}
+        if taken := sorted(named.keys() & numbers.keys()):
+            raise MadlError(
+                f"a number of {self.template} has the name {taken[0]!r} of a call; rename it"
+            )
+        folder = self.page.folder + self.records if elsewhere else self.records
+        block = functools.partial(prose.claim_block, self.page, self.template)
         return {
-            **made,
-            **{name: prose.Printed(view.numbers[name], self.records) for name in view.numbers},
-            "_judged": find,
-            "_mark": mark,
-            "_pending_claim": unmeasured,
+            **named,
+            **{name: prose.NumberLink(number, folder) for name, number in numbers.items()},
+            prose.BLOCK: functools.partial(block, marked=not elsewhere),
         }
 
-    def answer(self, up: str = "") -> str:
-        """The sentence that answers the question, without its mark.
+    @property
+    def template(self) -> str:
+        """The name of the page's template, below `experiments/`."""
+        return f"{self.page.name}/page.md.j2"
 
-        `up` leads from where it stands to the page's folder.
+    @functools.cached_property
+    def answer(self) -> str:
+        """The template's block `answer`, as it is shown on pages at the site's root."""
+        names = self.variables(elsewhere=True)
+        return templates.render_block(self.project, self.template, "answer", names)
+
+    def sentence(self, text: str, where: str) -> str:
+        """Render a text that names numbers of this page, for pages at the site's root.
+
+        `where` says in an error whose text it is.
         """
-        name = f"{self.page.name}/page.md.j2"
-        return templates.block(self.project, name, "answer", self._unmarked(up))
+        return templates.render_line(self.project, text, where, self.variables(elsewhere=True))
 
-    def said(self, text: str, where: str, up: str) -> str:
-        """A text that names numbers of this page, as it reads on another one."""
-        return templates.line(self.project, text, where, self._unmarked(up))
-
-    def _unmarked(self, up: str) -> dict[str, Any]:
-        """What a template of this page may name on another one, where verdicts have no marks."""
-        return replace(self, up=up).all() | {"_mark": "".format}
-
+    @functools.cached_property
     def charts(self) -> dict[str, Chart]:
         """The charts that the page shows, by name."""
-        path = self.project.experiments / self.page.name / "page.md.j2"
+        text = read_text(self.project.experiments / self.template, "save it as text")
         shown = self.page.view.shown
-        names = re.findall(r"figure\(\"([^\"]+)\"", read_text(path, "save it as text"))
-        return {n: made for n in names if isinstance(made := shown.get(n), Chart)}
+        names = re.findall(r"figure\(\"([^\"]+)\"", text)
+        return {n: chart for n in names if isinstance(chart := shown.get(n), Chart)}
 
     def first_chart(self) -> str | None:
-        """The name of the first chart that the page shows, one without panels if there is one."""
-        charts = self.charts()
+        """The name of the first chart without panels, or else of the first; None without charts."""
+        charts = self.charts
         return next((n for n in charts if charts[n].facet is None), next(iter(charts), None))
 
+    @functools.cached_property
     def description(self) -> str:
-        """What the page answers, or how to have it answered, as a text without markup."""
+        """The page's answer, or how to get one if nothing was run, as plain text."""
         if self.page.view.own:
             with contextlib.suppress(MadlError):  # said where the page is rendered
-                text = BeautifulSoup(self.answer(), "html.parser").get_text().strip()
+                text = BeautifulSoup(self.answer, "html.parser").get_text().strip()
                 return text.replace("`", "")
         return self.how_to_run()
 
     @property
     def records(self) -> Markup:
-        """The folder of the page's records; of two pages, one case may be of two machines."""
-        return Markup(f"{self.up}records/{self.page.name}")
+        """The folder of the page's records, relative to the page.
+
+        Each page has its own: two pages may show one case of two machines.
+        """
+        return Markup(f"records/{self.page.name}")
+
+    @functools.cached_property
+    def index(self) -> Mapping[str, Mapping[str, Any]]:
+        """The value and the records' keys of each number and claim, by name."""
+        return prose.provenance_index(self.page.view)
+
+    def cited_records(self) -> list[Record]:
+        """The records that the page's numbers and claims are made of."""
+        cited = {key for entry in self.index.values() for key in entry["records"]}
+        return [record for record in self.page.view.stored if record.case.key in cited]
 
     def front_matter(self) -> Markup:
-        """Title, description and picture of the page, as YAML; the theme writes them as they are,
-        so they are escaped here."""
-        told = {"title": self.title(), "description": self.description()}
-        told |= {"image": share.path(self.page.name)} if self.page.view.own else {}
-        told |= {"evidence": self.evidence()}
-        safe = {name: html.escape(text) for name, text in told.items()}
+        """Title, description, picture and kind of evidence as YAML, escaped for HTML."""
+        entries = {"title": self.title(), "description": self.description}
+        entries |= {"image": share.path(self.page.name)} if self.page.view.own else {}
+        entries |= {"evidence": self._evidence()}
+        safe = {name: html.escape(text) for name, text in entries.items()}
         lines = (f"{name}: {json.dumps(text, ensure_ascii=False)}" for name, text in safe.items())
         return Markup("\n".join(lines))
 
+    def _evidence(self) -> str:
+        """Whose evidence the page shows: "published"; this machine's, as none is published ("own")
+        or though some is ("again"); "pending" where it is not whole.
+        """
+        view = self.page.view
+        if not view.is_whole:
+            return "pending"
+        if view.is_published:
+            return "published"
+        data = self.project.docs / "data" / f"{self.page.name}.jsonl"
+        return "again" if data.exists() else "own"
+
     def picture(self) -> bytes:
-        """What stands for the page where its address is shared; words alone where it has no chart,
-        or one that cannot be drawn."""
-        words = (self.project.site_name, self.title(), self.description())
+        """The PNG for shared links to the page; words alone if no chart can be drawn."""
+        words = (self.project.site_name, self.title(), self.description)
         draw = functools.partial(share.picture, *words, cache=self.cache)
 
         def figure(name: str) -> bytes:
             return draw(self.page.view.shown[name])
 
         name = self.first_chart()
-        made = self.tried(figure)(name) if name else None
-        return made if isinstance(made, bytes) else draw(None)
+        picture = self.or_pending("figure", figure)(name) if name else None
+        return picture if isinstance(picture, bytes) else draw(None)
 
-    def evidence(self) -> str:
-        """Whose the page's evidence is: published, of this machine for want of any that is
-        published, of this machine though some is, or not there yet."""
-        view = self.page.view
-        if not view.is_complete:
-            return "pending"
-        if view.published:
-            return "published"
-        data = self.project.docs / "data" / f"{self.page.name}.jsonl"
-        return "again" if data.exists() else "own"
+    def or_pending(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that calls this one; if it fails, that is noted under `label`, and a text says
+        that it is pending. A MadlError is raised.
+        """
 
-    def sure(self) -> str:
-        """A row a primary claim: effect, verdict, and how every single unit came out."""
-        return prose.sure(self.page.view, self.records)
-
-    def secondary(self) -> str:
-        """The other comparisons, without verdicts."""
-        return prose.secondary(self.page.view.results, self.records)
-
-    def tried(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call, which says "pending" where it fails."""
-
-        @functools.wraps(call)
-        def told(*names: str, **more: str) -> Any:
+        def tolerant(*names: str, **more: str) -> Any:
             try:
                 with warnings.catch_warnings():  # numbers that cannot be drawn are no picture
                     warnings.simplefilter("error", RuntimeWarning)
-                    return call(*names, **more)
+                    return function(*names, **more)
             except MadlError:
                 raise
             except (Exception, SystemExit) as error:
-                self.page.view.failed(" ".join([call.__name__, *names]), error)
+                self.page.view.note_failure(" ".join([label, *names]), error)
                 return self._pending()
 
-        return told
+        return tolerant
 
-    def _known(self, what: str, name: str, known: Iterable[str]) -> str:
+    def _check_name(self, kind: str, name: str, known: Iterable[str]) -> None:
+        """Raises: MadlError: the template names something that is not known."""
         if name not in known:
             raise MadlError(
-                f"template {self.page.name}/page.md.j2 names an unknown {what} {name!r}; "
+                f"template {self.template} names an unknown {kind} {name!r}; "
                 f"known: {', '.join(known) or 'none'}"
             )
-        return name
 
-    def _shown(self, what: str, name: str, *kinds: str) -> Any:
-        """What the page made under this name, or None where records are missing."""
-        every = self.page.view.experiment.shown
-        return self.page.view.shown[
-            self._known(what, name, [n for n, one in every.items() if one.kind in kinds])
-        ]
+    def _shown(self, function: str, name: str, *kinds: str) -> Any:
+        """The chart, rows or text of this name; None where it could not be made.
+
+        Raises:
+            MadlError: there is none of these kinds, which the template's call `function` takes.
+        """
+        declared = self.page.view.experiment.shown
+        self._check_name(function, name, [n for n in declared if declared[n].kind in kinds])
+        return self.page.view.shown[name]
 
     def title(self) -> str:
-        """The question's number and the experiment's title."""
+        """The experiment's title, behind its question's number if it has a single one."""
         ids = [question.id for question in self.page.questions]
         number = f"{ids[0]} " if len(ids) == 1 else ""
         return f"{number}{self.page.view.experiment.title}"
 
     def question(self) -> str:
-        """The question in our words, and whether no lab sheet asks it."""
+        """The page's questions in our words, each saying if no lab sheet asks it."""
         beyond = "Beyond the lab sheets: "
-        asked = self.page.questions
-        return "".join(f"*{beyond if one.beyond else ''}{one.text}*\n" for one in asked)
+        questions = self.page.questions
+        return "".join(f"*{beyond if q.beyond else ''}{q.text}*\n" for q in questions)
 
     def facts_line(self) -> str:
-        """Whose evidence it is, of how many, whether it is all, and what was run again here."""
+        """A line of facts: machine and date, number of models, coverage, what was run again."""
         view, page = self.page.view, self.page
         if not view.own:
             return f'<p class="facts">{chip("open")} {inline(self.how_to_run())}</p>\n'
         seeds = len({record.case.params.get("seed") for record in view.own} - {None})
         parts = [f"Measured on {inline(view.machine)}, {inline(view.date)}"]
+        parts += [
+            f"{pluralize(len(lent), 'case')} that it cannot run on {inline(host)}, {_date(lent)}"
+            for host, lent in view.lent.items()
+        ]
         if view.plan.profile.name == "smoke":
             parts.append("proves that it runs; its numbers mean nothing")
-        if judged := _test_size(view):
+        if size := _test_size(view):
+            workload = view.plan.workload
             model, data = (
-                f" ({words(view.plan.workload[of])})" if of in view.plan.workload else ""
-                for of in ("model", "dataset")
+                f" ({words(workload[key])})" if key in workload else ""
+                for key in ("model", "dataset")
             )
-            models = f"{counted(seeds, 'model')}{model}"
-            parts.append(f"n = {models} × {judged:,} test sentences{data}")
+            models = f"{pluralize(seeds, 'model')}{model}"
+            parts.append(f"n = {models} × {size:,} test sentences{data}")
         parts += [words(part) for part in page.coverage if not part.is_whole]
-        if not view.is_complete:
+        if not view.is_whole:
             parts.append(view.progress)
         if page.again and (line := page.again.line()):
             parts.append(words(line.rstrip(".")))
@@ -222,71 +245,64 @@ class PageCalls:
         return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
 
     def figure(self, name: str, caption: str = "", caller: Callable[[], str] | None = None) -> str:
-        """A chart or a drawing under its title, which the block of the call holds; its data."""
+        """A chart or drawing as HTML, with a link to its data; the `call` block is its title."""
         title = " ".join(caller().split()) if caller else ""
-        made = self._shown("figure", name, "chart", "drawing")
-        if made is None:
+        content = self._shown("figure", name, "chart", "drawing")
+        if content is None:
             return self._pending()
-        one = self.page.view.experiment.shown[name]
-        data = f"figures/{self.page.name}/{name}.csv"
-        if isinstance(made, Chart):
-            drawn = svg.figure(
-                made,
-                id=f"{self.page.name}-{name}",
-                title=_text(title),
-                caption=caption,
-                data=data,
-                cache=self.cache,
-            )
-            return f"{drawn}\n"  # what follows, a table for one, is Markdown of its own
-        assert one.panels is not None
-        assert one.alt is not None
-        alt = words(one.alt(made))
+        id, data = f"{self.page.name}-{name}", f"figures/{self.page.name}/{name}.csv"
+        if isinstance(content, Chart):
+            texts = {"title": _text(title), "caption": caption, "data": data}
+            chart = svg.figure(content, id=id, **texts, cache=self.cache)
+            return f"{chart}\n"  # what follows, a table for one, is Markdown of its own
+        drawing = self.page.view.experiment.shown[name]
+        assert drawing.panels is not None
+        assert drawing.alt is not None
         look, live = 'class="drawing"', ""
-        if one.script:
-            look = f'class="drawing explain" data-explain="{one.script}"'
+        if drawing.script:
+            look = f'class="drawing explain" data-explain="{drawing.script}"'
             up = "../" * self.page.folder.count("/")
-            live = explain.live(made, f"figures/{self.page.name}/{explain.OWN}", up=up)
+            live = explain.live(content, f"figures/{self.page.name}/{explain.OWN}", up=up)
         heading = f'<p class="title">{title}</p>\n' if title else ""
         return (
-            f'<figure id="{self.page.name}-{name}" {look} role="group" aria-label="{alt}" '
-            f"data-search-exclude>\n{heading}{_panels(one.panels(made))}\n"
+            f'<figure id="{id}" {look} role="group" aria-label="{words(drawing.alt(content))}" '
+            f"data-search-exclude>\n{heading}{_panels(drawing.panels(content))}\n"
             f"<figcaption>{inline(caption)} "
             f'<a href="{data}" download>Data (CSV)</a></figcaption>\n{live}</figure>\n'
         )
 
     def table(self, name: str, rows: int | None = None) -> str:
-        """A chart's or a table's rows; of more than `rows`, the others are folded."""
-        made = self._shown("table", name, "chart", "drawing", "table")
-        if made is None:
+        """A Markdown table of the rows of a chart, drawing or table.
+
+        If there are more than `rows`, it has the first of them, and a folded part has all.
+        """
+        content = self._shown("table", name, "chart", "drawing", "table")
+        if content is None:
             return self._pending()
-        every = made.rows if isinstance(made, Chart) else made
-        if rows is None or len(every) <= rows:
-            return markdown_table(every, chart=made)
-        whole = textwrap.indent(markdown_table(every, chart=made), "    ")
+        chart = content if isinstance(content, Chart) else None
+        all_rows: Sequence[Row] = content.rows if isinstance(content, Chart) else content
+        whole = markdown_table(all_rows, chart=chart)
+        if rows is None or len(all_rows) <= rows:
+            return whole
         return (
-            f"{markdown_table(every[:rows], chart=made)}\n"
-            f'??? abstract "All {len(every)} rows"\n\n{whole}\n'
+            f"{markdown_table(all_rows[:rows], chart=chart)}\n"
+            f'??? abstract "All {len(all_rows)} rows"\n\n{textwrap.indent(whole, "    ")}\n'
         )
 
     def output(self, name: str) -> str:
-        """A text that a case captured, as it was."""
+        """A text that a case captured, as a block of code."""
         text = self._shown("output", name, "output")
         if text is None:
             return self._pending()
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
         return f"{fence}{{ .text .captured }}\n{_printable(text)}\n{fence}\n"
 
-    def code(self, path: str, name: str) -> str:
-        """A piece of the repository, cut out now."""
-        return sources.block(self.project.root, path, name)
-
     def how_to_run(self) -> str:
-        """What is there, and the command for the rest, in backticks; or why there is none."""
+        """A sentence: what has run, and the command for the rest; or why it cannot run here."""
         view = self.page.view
         if why := view.plan.why_unsuitable(view.name):
             return f"{why[:1].upper()}{why[1:]}."
-        if (why := view.why_skipped) and view.plan.is_complete(view.name):
+        if (why := view.why_skipped) and view.evidence.is_complete(view.name):
             return f"Not run here: {why}."
         return f"{view.progress[:1].upper()}{view.progress[1:]}. To complete it: `{self.command()}`"
 
@@ -295,30 +311,31 @@ class PageCalls:
         return f"python cli.py run {self.page.name} {self.page.view.plan.options}"
 
     def _pending(self) -> str:
+        """A paragraph that says why something is not there, and how to get it."""
         view = self.page.view
-        if not view.is_complete or view.why_skipped:
-            said = inline(self.how_to_run())
+        if not view.is_whole or view.why_skipped:
+            why = inline(self.how_to_run())
         elif view.is_broken:
-            said = "It could not be made; <code>cli.py report</code> says why."
+            why = "It could not be made; <code>cli.py report</code> says why."
         else:
-            said = f"The cases of the {view.plan.profile.name} profile are too few for it."
-        return f'<p class="pending">{said}</p>\n'
+            why = f"The cases of the {view.plan.profile.name} profile are too few for it."
+        return f'<p class="pending">{why}</p>\n'
 
     def param(self, name: str) -> Any:
-        """The values of a parameter in the cases that have it, run or not."""
+        """The values of a parameter in the planned cases, as text: "2, 4, 8"."""
         planned = [case.params for case in self.page.view.cases]
         if not planned:
             return NOT_RUN
-        self._known("parameter", name, sorted({key for params in planned for key in params}))
+        self._check_name("parameter", name, sorted({key for params in planned for key in params}))
         values = {params[name] for params in planned if name in params}
         return ", ".join(_number(value) for value in sorted(values, key=_order))
 
     def of_default_data(self, caller: Callable[[], str]) -> str:
-        """Words that are true of the default data set alone, on a page of it."""
+        """The body of the `call` block, if the page's data set is the default one; else ""."""
         return caller() if self._is_of_default_data else ""
 
     def of_other_data(self, caller: Callable[[], str]) -> str:
-        """Words in their place, on a page of any other."""
+        """The body of the `call` block, if the page's data set is not the default one; else ""."""
         return "" if self._is_of_default_data else caller()
 
     @property
@@ -327,69 +344,69 @@ class PageCalls:
         return self.page.view.plan.workload.get("dataset", default) == default
 
     def provenance(self) -> str:
-        """Machine, profile, cases, duration and the command that does it again."""
+        """A table of machine, software, cases, time and the command to reproduce them."""
         view, records = self.page.view, self.page.view.own
-        rows: list[Row] = [{"": "Reproduce", " ": f"`{self.command()}`"}]
+        facts = [("Reproduce", f"`{self.command()}`")]
         if records:
-            run = records[-1].run
-            seconds = sum(record.seconds for record in records)
-            started = [record.run.started[:10] for record in records]
+            runs = [record.run for record in records]
+            started = [run.started[:10] for run in runs]
             days = " to ".join(dict.fromkeys((min(started), max(started))))
-            beside = [one.seconds for one in records if (one.run.contention or 0) > CONTENDED]
-            kernels = list(dict.fromkeys(one.run.kernels for one in records if one.run.kernels))
+            beside = [r.seconds for r in records if (r.run.contention or 0) > CONTENDED]
             crowded = f"{len(beside)} of them beside other busy processes"
             if beside:
                 crowded += f", which took {sum(beside) / 60:.1f} min of it"
-            rows += [
-                {"": "Machine", " ": f"{view.machine}; device {run.device}"},
-                {"": "Processor", " ": "; ".join(sorted({one.run.cpu for one in records}))},
-                {"": "Software", " ": f"Python {run.python}, torch {run.torch}"},
-                *({"": "Kernels", " ": "; or ".join(kernels)} for _ in kernels[:1]),
-                {"": "Run", " ": f"{days}, profile {view.plan.profile.name}, {view.progress}"},
-                {"": "Compute time", " ": f"{seconds / 60:.1f} min in all cases"},
-                {"": "Crowded", " ": crowded},
-                {"": "Code", " ": "; ".join(dict.fromkeys(_code(one.run) for one in records))},
+            minutes = sum(record.seconds for record in records) / 60
+            facts += [
+                ("Machine", f"{view.machine}; device {runs[-1].device}"),
+                ("Processor", "; ".join(sorted({run.cpu for run in runs}))),
+                ("Software", f"Python {runs[-1].python}, torch {runs[-1].torch}"),
+                ("Kernels", "; or ".join(filter(None, dict.fromkeys(run.kernels for run in runs)))),
+                ("Run", f"{days}, profile {view.plan.profile.name}, {view.progress}"),
+                ("Compute time", f"{minutes:.1f} min in all cases"),
+                ("Crowded", crowded),
+                ("Code", "; ".join(dict.fromkeys(map(_code, runs)))),
+                ("Measured", view.age),
             ]
-            if view.is_older:
-                rows.append({"": "Since then", " ": "the code that measures this has changed"})
-            rows += [
-                {"": "Elsewhere", " ": f"{host}, {date}: what this machine cannot run"}
-                for host, date in {r.run.host: r.run.started[:10] for r in view.borrowed}.items()
-            ]
+            for host, lent in view.lent.items():
+                facts.append(("Elsewhere", f"{host}, {_date(lent)}: what this machine cannot run"))
+        table = markdown_table([{"": name, " ": fact} for name, fact in facts if fact])
         packed = f'<a href="{self.records}/{prose.CASES}" download>{prose.CASES}</a>'
-        told = f'<p class="facts">Its records, a line of JSON each: {packed}</p>\n'
-        return f"{markdown_table(rows)}\n{told if prose.records_behind(view) else ''}"
+        note = f'<p class="facts">Its records, a line of JSON each: {packed}</p>\n'
+        return f"{table}\n{note if self.cited_records() else ''}"
 
     def elsewhere(self) -> str:
-        """What replicates: a row a primary claim, a column a run."""
-        found = replication.rows([self.page])
-        rows = [{n: cell for n, cell in row.items() if n != "question"} for row in found]
+        """A part "Elsewhere" with the replications: a row a primary claim, a column a run."""
+        rows = [
+            {column: cell for column, cell in row.items() if column != "question"}
+            for row in replication.rows([self.page])
+        ]
         return f"## Elsewhere\n\n{markdown_table(rows)}\n" if rows else ""
 
     def reported(self) -> str:
-        """What others reported, with its source."""
-        known = self.project.reported
-        if self.page.name not in known:
+        """A table of the values that others reported, with their source.
+
+        Raises:
+            MadlError: `experiments/reported.toml` has none for this page.
+        """
+        reports = self.project.reported
+        if (report := reports.get(self.page.name)) is None:
             raise MadlError(
-                f"template {self.page.name}/page.md.j2 calls reported(), and experiments/"
-                f"reported.toml has no table [{self.page.name}]; "
-                f"known: {', '.join(known) or 'none'}"
+                f"template {self.template} calls reported(), and experiments/reported.toml has no "
+                f"table [{self.page.name}]; known: {', '.join(reports) or 'none'}"
             )
-        found = known[self.page.name]
         return (
-            f"{markdown_table(found.rows)}\n"
-            f'<p class="facts">Source: {words(found.source)}; '
-            f"workload: {words(found.workload)}; "
+            f"{markdown_table(report.rows)}\n"
+            f'<p class="facts">Source: {words(report.source)}; workload: {words(report.workload)}; '
             "nothing on this page is decided by them.</p>\n"
         )
 
     def notes(self) -> str:
-        """The student's own words."""
-        found = [note for q in self.page.questions if (note := self._note(q.id))]
-        return "\n".join(["## Notes", "", *(f"{note}\n" for note in found)]) if found else ""
+        """A part "Notes" with the student's notes on the page's questions; "" without any."""
+        texts = [note for q in self.page.questions if (note := self._note(q.id))]
+        return "\n".join(["## Notes", "", *(f"{note}\n" for note in texts)]) if texts else ""
 
     def _note(self, id: str) -> str:
-        """A note; nothing where it cannot be read."""
+        """A question's note as HTML; "" if there is none, or it cannot be read, which is noted."""
         try:
             return notes.read(self.project.docs, id)
         except MadlError as error:
@@ -397,7 +414,7 @@ class PageCalls:
             return ""
 
     def more(self) -> str:
-        """Where to go on: the lab's notebook, and what was tried and failed."""
+        """A line of links: to the lab's notebook, and to what was tried and failed."""
         docs, ids = self.project.docs, [question.id for question in self.page.questions]
         parts: list[str] = []
         lab = next((f"lab{id.partition('.')[0]}" for id in ids), "")
@@ -406,7 +423,7 @@ class PageCalls:
         if ids and (docs / "log.md").is_file():
             text = read_text(docs / "log.md", "restore it from the repository")
             anchors = (f"#q{id.replace('.', '-')}" for id in ids)
-            anchor = next((one for one in anchors if f"{{ {one} }}" in text), "")
+            anchor = next((anchor for anchor in anchors if f"{{ {anchor} }}" in text), "")
             parts.append(f"[what was tried and failed](../log.md{anchor})")
         return f"Go on: {', '.join(parts)}.\n" if parts else ""
 
@@ -415,33 +432,40 @@ class PageCalls:
         view = self.page.view
 
         def data(name: str) -> str:
-            made = view.shown[name]
-            return to_csv(made.rows if isinstance(made, Chart) else made)
+            content = view.shown[name]
+            return to_csv(content.rows if isinstance(content, Chart) else content)
 
-        return {
-            f"{name}.csv": self.tried(data)(name)
-            for name, one in view.experiment.shown.items()
-            if one.kind in ("chart", "drawing") and view.shown[name] is not None
-        }
+        names = [
+            name
+            for name, declared in view.experiment.shown.items()
+            if declared.kind in ("chart", "drawing") and view.shown[name] is not None
+        ]
+        texts = {f"{name}.csv": self.or_pending("data", data)(name) for name in names}
+        pending = self._pending()
+        return {name: text for name, text in texts.items() if text != pending}
 
 
-def _text(made: str) -> str:
+def _date(records: Sequence[Record]) -> str:
+    """The day on which the last of these records was begun."""
+    return max(record.run.started for record in records)[:10]
+
+
+def _text(markup: str) -> str:
     """HTML as text, without the marks of verdicts."""
-    return html.unescape(re.sub(r'<a class="mark .*?</a>|<[^>]+>', "", made)).strip()
+    return html.unescape(re.sub(r'<a class="mark .*?</a>|<[^>]+>', "", markup)).strip()
 
 
 def _test_size(view: View) -> int | None:
-    """On how many test examples most models of this page were judged."""
-    own = view.records.of(view.name)
+    """The number of test examples on which most models of this page were judged."""
+    own = view.records.of_experiment(view.name)
     sizes = [estimate.n for record in own for _, estimate in accuracies(record.values)]
     return max(set(sizes), key=sizes.count) if sizes else None
 
 
 def _panels(panels: Sequence[Panel]) -> str:
-    """Open panels, and beside them the folded ones where the window is wide enough."""
-    titled = "<p>{}</p>".format  # of a single one, the figure's title is enough
+    """HTML of a drawing's panels: the open ones, then the folded ones beside or below them."""
     opened = "\n".join(
-        f'<div class="panel">{titled(words(p.title)) if p.title else ""}{p.svg}</div>'
+        f'<div class="panel">{f"<p>{words(p.title)}</p>" if p.title else ""}{p.svg}</div>'
         for p in panels
         if not p.folded
     )
@@ -457,45 +481,49 @@ def _panels(panels: Sequence[Panel]) -> str:
 
 
 def _code(run: Run) -> str:
-    """Which code made a record."""
+    """The code that made a record: commit and digest."""
     changed = ", with uncommitted changes" if run.dirty else ""
     return f"commit {run.commit or 'unknown'}{changed}, digest {run.code}"
 
 
 def _order(value: Any) -> tuple[str, Any]:
-    """Numbers by size, beside values of other types."""
+    """A key that sorts numbers by size, and values of other types behind them."""
     return ("", value) if isinstance(value, int | float) else (type(value).__name__, str(value))
 
 
 def _number(value: Any) -> str:
+    """A parameter's value as text."""
     if isinstance(value, float):
         return f"{value:g}".replace("e-0", "e-")
     return f"{value:,}" if isinstance(value, int) else inline(value)
 
 
 def _printable(text: str) -> str:
-    """Without what no terminal prints: a browser would refuse it, and Markdown stumble."""
+    """The text with spaces for control characters, which browsers and Markdown do not take."""
     return re.sub(r"[^\S\n ]|[\x00-\x08\x0e-\x1f\x7f]", " ", text.replace("\t", "    "))
 
 
-def markdown_table(rows: Sequence[Row], chart: Any = None) -> str:
-    """Rows as a Markdown table: numbers to the right, what is missing said in words."""
+def markdown_table(rows: Sequence[Row], chart: Chart | None = None) -> str:
+    """Rows as a Markdown table: numbers to the right, "not run here" for None.
+
+    Columns that `chart` draws have the units of its values' axis.
+    """
     columns = list({column: None for row in rows for column in row})
-    lies = isinstance(chart, Chart) and chart.y.scale == "category"
-    axis = None if not isinstance(chart, Chart) else chart.x if lies else chart.y
     numeric = {c: all(isinstance(row.get(c), int | float) for row in rows) for c in columns}
-    y = {m.column for m in chart.marks} if isinstance(chart, Chart) else set[str | None]()
+    drawn = {mark.column for mark in chart.marks} if chart else set[str | None]()
+    axis = chart and chart.value_axis
     lines = [
         "| " + " | ".join(inline(c) for c in columns) + " |",
         "| " + " | ".join("--:" if numeric[c] else ":--" for c in columns) + " |",
     ]
     for row in rows:
-        cells = (_cell(row.get(c, ""), axis if c in y else None) for c in columns)
+        cells = (_cell(row.get(c, ""), axis if c in drawn else None) for c in columns)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def _cell(value: Any, axis: Axis | None = None) -> str:
+    """A cell as text: an estimate with its interval, None as "not run here"."""
     estimate = estimated(value)
     if isinstance(estimate, Estimate):
         text = f"{estimate:{'+i' if estimate.unit is Unit.POINTS else 'i'}}"
@@ -510,7 +538,7 @@ def _cell(value: Any, axis: Axis | None = None) -> str:
 
 
 def prose_numbers(text: str) -> list[str]:
-    """Numbers that stand in a template's prose: outside calls, comments, code, links, headings.
+    """The numbers typed in a template's prose: outside calls, comments, code, links, headings.
 
     A digit is allowed inside a name only: FP32, L1, MXINT8.
     """

@@ -1,18 +1,21 @@
-"""Sentences that a template holds and the data choose: `claim` blocks and numbers.
+"""`claim` blocks and numbers: a template holds the sentences, and the data choose among them.
 
     {% claim "training_on_wins_back_accuracy" %}
       {% supported %}At four bits, training on wins back {{ effect }}.
       {% refuted %}At four bits, training on costs {{ effect }}.
       {% undecided %}At four bits, training on changes accuracy by less than {{ smallest }}, the
       smallest effect that these models can show.
+      {% disagree %}Training on gives {{ here }} here, {{ elsewhere }} on {{ place }}.
     {% endclaim %}
 
-Inside a block `effect` is the effect without its sign, from the least to the largest of all runs
-where its times were measured again; `smallest` the smallest effect that could
-have been decided, `agree` how many units came out on the hypothesis' side ("all five models").
+Inside a block `effect` is the effect without its sign, as a range over all runs where times were
+measured again; `smallest` the smallest effect that could have been decided; `agree` how many units
+came out on the hypothesis' side ("all five models"). The fourth sentence replaces the verdict's if
+the effect on another machine or other data differs from the page's: `here` and `elsewhere` are both
+effects with their signs, `place` is the other data's name or "another machine".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,279 +26,347 @@ from markupsafe import Markup
 
 from madl.errors import MadlError
 from madl.logbook.claims import Result
-from madl.logbook.experiment import SAID
+from madl.logbook.experiment import CLAIM_VARIABLES
 from madl.logbook.numbers import Number, magnitude
-from madl.logbook.records import Record
-from madl.logbook.stats import Unit, counted
+from madl.logbook.records import Row
+from madl.logbook.values import Unit, pluralize
+from madl.site.disagreements import disagreement
 from madl.site.markup import NOT_RUN, chip, html, inline, words
-from madl.site.views import View
+from madl.site.views import Page, View
 
 VERDICTS = ("supported", "refuted", "undecided")
+UNMEASURED, DISAGREE = "unmeasured", "disagree"
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 STATES = {
     "worded after": "The hypothesis or its test was worded when these records were known.",
     "known": "An earlier run of the same cases was known when this was worded.",
 }
-CASES = "cases.zip"  # beside what is made of them: records, a line of JSON each
+EFFECTS = "effects.csv"  # the effects behind a page's claims, a line for each unit
+CASES = "cases.zip"  # the records behind a page's numbers and claims, a line of JSON each
 MARKS = {"supported": "✓", "refuted": "✗", "undecided": "?", "not measured": "…"}
+BLOCK = "_claim_block"  # the function `claim_block` in a template's context
+DOT = '<circle class="unit" cx="{}" cy="22" r="2.5"/>'
+_FIELDS = "_claim"  # its result, inside a block
 
 
 class Claims(Extension):
-    """The `claim` tag; each of the three verdicts has its sentence, and the test chooses one."""
+    """Jinja's tag `claim`: it prints the sentence of the claim's verdict, one of the three in it.
+
+    A claim that was not measured prints its hypothesis, or the body of `unmeasured`.
+    """
 
     tags = {"claim"}  # noqa: RUF012 (as jinja2 has it)
 
     def parse(self, parser: Parser) -> nodes.Node:
+        """The syntax tree of a `claim` block: an `if` for each verdict."""
         line = next(parser.stream).lineno
-        name = parser.parse_expression()
-        said = name.value if isinstance(name, nodes.Const) else "?"
-        ends = tuple(f"name:{one}" for one in (*VERDICTS, "endclaim"))
+        argument = parser.parse_expression()
+        name = str(argument.value) if isinstance(argument, nodes.Const) else "?"
+        bodies = self._bodies(parser, name, line)
+        end = nodes.Output([_field("mark"), nodes.TemplateData(" ")])  # before the next sentence
+        chosen: list[nodes.Node] = [nodes.Output([_field("hypothesis")]), end]
+        chosen = bodies.get(UNMEASURED, chosen)
+        for verdict in VERDICTS:
+            is_it = nodes.Compare(_field("verdict"), [nodes.Operand("eq", nodes.Const(verdict))])
+            chosen = [nodes.If(is_it, [*bodies[verdict], end], [], chosen)]
+        if DISAGREE in bodies:
+            chosen = [nodes.If(_field("disagrees"), [*bodies[DISAGREE], end], [], chosen)]
+        names: list[nodes.Node] = [nodes.Name(variable, "store") for variable in CLAIM_VARIABLES]
+        inner = nodes.With(names, [_field(variable) for variable in CLAIM_VARIABLES], chosen)
+        fields = nodes.Call(nodes.Name(BLOCK, "load"), [argument], [], None, None)
+        return nodes.With([nodes.Name(_FIELDS, "store")], [fields], [inner]).set_lineno(line)
+
+    def _bodies(self, parser: Parser, name: str, line: int) -> Mapping[str, list[nodes.Node]]:
+        """The sentence of each verdict, as nodes of Jinja's syntax tree.
+
+        Raises:
+            TemplateSyntaxError: a verdict has no sentence or two, or undecided's lacks `smallest`.
+        """
+        ends = tuple(f"name:{tag}" for tag in (*VERDICTS, DISAGREE, UNMEASURED, "endclaim"))
         parser.parse_statements(ends)
         bodies: dict[str, list[nodes.Node]] = {}
         while (verdict := parser.stream.current.value) != "endclaim":
             next(parser.stream)
             if verdict in bodies:
-                parser.fail(f"claim {said!r} has two sentences for {verdict!r}; keep one", line)
+                parser.fail(f"claim {name!r} has two sentences for {verdict!r}; keep one", line)
             parser.stream.expect("block_end")
             bodies[verdict] = parser.subparse(ends)
         next(parser.stream)
-        self._check(parser, line, str(said), bodies)
-        value = nodes.Name("_judged", "load")
-        found = nodes.Call(value, [name], [], None, None)
-        judged = nodes.Name("_found", "store")
-        node: list[nodes.Node] = [
-            nodes.Output([_called("_pending_claim", name), _called("_mark", name), _SPACE]),
-        ]
-        for verdict in reversed(VERDICTS):
-            is_it = nodes.Compare(
-                nodes.Getattr(nodes.Name("_found", "load"), "verdict", "load"),
-                [nodes.Operand("eq", nodes.Const(verdict))],
-            )
-            body = [*bodies[verdict], nodes.Output([_called("_mark", name), _SPACE])]
-            node = [nodes.If(is_it, body, [], node)]
-        names = [nodes.Name(one, "store") for one in SAID]
-        values = [
-            nodes.Getattr(nodes.Call(value, [name], [], None, None), one, "load") for one in SAID
-        ]
-        return nodes.With([judged, *names], [found, *values], node).set_lineno(line)
-
-    def _check(
-        self, parser: Parser, line: int, name: str, bodies: Mapping[str, list[nodes.Node]]
-    ) -> None:
-        missing = [one for one in VERDICTS if one not in bodies]
-        if missing:
-            parser.fail(f"claim {name!r} has no sentence for {', '.join(missing)}; write one", line)
-        used = {one.name for body in bodies["undecided"] for one in body.find_all(nodes.Name)}
+        if missing := ", ".join(verdict for verdict in VERDICTS if verdict not in bodies):
+            parser.fail(f"claim {name!r} has no sentence for {missing}; write one", line)
+        used = {node.name for body in bodies["undecided"] for node in body.find_all(nodes.Name)}
         if "smallest" not in used:
             parser.fail(
                 f"claim {name!r}: the sentence for undecided says the smallest effect that could "
                 "have been decided, {{ smallest }}",
                 line,
             )
+        return bodies
 
 
-_SPACE = nodes.TemplateData(" ")  # before the next sentence
+def _field(key: str) -> nodes.Expr:
+    """The expression by which a block reads a field of its claim."""
+    return nodes.Getitem(nodes.Name(_FIELDS, "load"), nodes.Const(key), "load")
 
 
-def _called(name: str, argument: nodes.Expr) -> nodes.Call:
-    return nodes.Call(nodes.Name(name, "load"), [argument], [], None, None)
+def claim_block(page: Page, template: str, name: str, *, marked: bool = True) -> dict[str, Any]:
+    """The fields of a primary claim for its block: `CLAIM_VARIABLES`, its verdict and mark, its
+    hypothesis, and whether its runs disagree.
+
+    Raises:
+        MadlError: there is no such claim, or it is a secondary comparison.
+    """
+    view = page.view
+    result = view.results.get(name)
+    if result is None:
+        known = ", ".join(other.name for other in view.results.values() if other.primary)
+        raise MadlError(f"{template} names an unknown claim {name!r}; known: {known or 'none'}")
+    if not result.primary:
+        raise MadlError(
+            f"{template} asks for a verdict of {name!r}, a secondary comparison; print it as a "
+            "number, or declare @page.claim(primary=True)"
+        )
+    fields: dict[str, Any] = dict.fromkeys(CLAIM_VARIABLES, "") | {
+        "verdict": result.verdict,
+        "disagrees": False,
+        "mark": mark(result) if marked else "",
+        "hypothesis": html("Not measured here yet: {} ", inline(result.hypothesis)),
+    }
+    if result.contrast is None:
+        return fields
+    effect, least = effect_size(result, further_effects(view, name)), smallest_effect(result)
+    fields |= {"effect": effect, "smallest": least, "agree": agreement(result)}
+    if run := disagreement(page, name):
+        here, elsewhere = (
+            signed(r.comparison.effect, r.comparison.unit) for r in (result, run.other)
+        )
+        fields |= {"disagrees": True, "here": here, "elsewhere": elsewhere, "place": run.place}
+    return fields
 
 
-@dataclass(frozen=True)
-class Spoken:
-    """A result as the sentences of a `claim` block see it."""
-
-    result: Result
-    again: Sequence[float] = ()  # effects of further runs
-
-    @property
-    def verdict(self) -> str | None:
-        return self.result.verdict
-
-    @property
-    def effect(self) -> str:
-        """Without its sign, in its unit; a ratio below one as how many times it is less."""
-        if self.result.contrast is None:
-            return ""
-        made = self.result.comparison
-        runs = [made.effect, *self.again]
-        low, high = sorted([min(runs), max(runs)], key=abs)
-        ends = (low, high) if low * high > 0 else (made.effect,)
-        return span([abs(end) for end in ends], made.unit)
-
-    @property
-    def smallest(self) -> str:
-        if self.result.contrast is None:
-            return ""
-        made = self.result.comparison
-        text = magnitude(self.result.smallest, made.unit)
-        return f"a factor of {_bare(text)}" if made.unit is Unit.TIMES else text
-
-    @property
-    def agree(self) -> str:
-        return agreeing(self.result)
-
-
-def _again(view: View, name: str) -> Sequence[float]:
-    """The effects of a claim's further runs."""
+def further_effects(view: View, name: str) -> Sequence[float]:
+    """A claim's effects whenever its times were measured again, as log ratios."""
     return view.again[name]["effects"] if name in view.again else ()
 
 
-def agreeing(result: Result) -> str:
-    """How many units lie on the side of the hypothesis: "all five models", "three of five"."""
+def effect_size(result: Result, again: Sequence[float] = ()) -> str:
+    """The effect without its sign, as text; a range over all runs: "1.4 to 1.9 ×".
+
+    If runs differ in sign, it is the page's own effect alone. A ratio below one is printed as how
+    many times less it is.
+    """
+    comparison = result.comparison
+    runs = [comparison.effect, *again]
+    low, high = sorted([min(runs), max(runs)], key=abs)
+    ends = (low, high) if low * high > 0 else (comparison.effect,)
+    return span([abs(end) for end in ends], comparison.unit)
+
+
+def smallest_effect(result: Result) -> str:
+    """The smallest effect that could have been decided: "1.2 points", "a factor of 1.3"."""
+    unit = result.comparison.unit
+    text = magnitude(result.smallest, unit)
+    return f"a factor of {_unitless(text)}" if unit is Unit.TIMES else text
+
+
+def agreement(result: Result) -> str:
+    """How many units lie on the hypothesis' side: "all five models", "three of five models"."""
     if result.contrast is None:
         return ""
-    made = result.comparison
-    n, k = len(made.by_unit), result.agree
-    noun = made.population if n == made.units else "models"  # sentences are of models
+    comparison = result.comparison
+    n, k = len(comparison.by_unit), result.agree
+    # sentences are of models
+    noun = comparison.population if n == comparison.units else "models"
     if n < 2:
         return "one model" if noun == "models" else ""
     if k == n:
         return f"{'both' if n == 2 else f'all {in_words(n)}'} {noun}"
-    if k == 0:
-        return f"none of {in_words(n)} {noun}"
     return f"{in_words(k)} of {in_words(n)} {noun}"
 
 
 def span(ends: Sequence[float], unit: Unit, *, more: int = 0) -> str:
-    """From the first to the last of these, once where they read alike: "1.4 to 1.9 ×"."""
+    """Values as a range with their unit, "1.4 to 1.9 ×"; as one where they read alike."""
     *others, last = dict.fromkeys(magnitude(end, unit, more=more) for end in ends)
-    return " to ".join([*map(_bare, others), last])
+    return " to ".join([*map(_unitless, others), last])
 
 
-def _bare(text: str) -> str:
-    """Without its unit."""
+def _unitless(text: str) -> str:
+    """The text without the unit behind its no-break space: "1.4" of "1.4 ×"."""
     return text.partition("\u00a0")[0]
 
 
 def in_words(n: int) -> str:
+    """A count in words, "three"; from ten on in digits."""
     return WORDS[n] if n < len(WORDS) else str(n)
 
 
 @dataclass(frozen=True)
-class Printed:
+class NumberLink:
     """A number as a template prints it: a link to its records that says interval and n."""
 
     number: Number | None  # None where a record is missing
     folder: str
 
     def __html__(self) -> str:
-        return self._as("text")
+        return self._link()
 
-    def __str__(self) -> str:
-        return self._as("text")
+    __str__ = __html__
 
     @property
     def precise(self) -> Markup:
-        """With one more digit."""
-        return self._as("precise")
+        """The link, its number with one more digit."""
+        return self._link(precise=True)
 
     @property
     def plain(self) -> str:
-        """Without a link, for alternative texts."""
+        """The number's text without the link, for alternative texts."""
         return self.number.text if self.number else NOT_RUN
 
-    def _as(self, which: str) -> Markup:
-        if (made := self.number) is None:
+    def _link(self, *, precise: bool = False) -> Markup:
+        if (number := self.number) is None:
             return html('<span class="missing">({})</span>', NOT_RUN)
-        text = made.precise if which == "precise" else made.text
-        drawn = (made.interval, made.n) if made.interval or made.n else ("exact",)
-        of = " · ".join(part for part in (made.precise, *drawn) if part)
+        facts = [number.precise, number.interval, number.n]
+        if not (number.interval or number.n):
+            facts.append("exact")
+        hover, text = " · ".join(filter(None, facts)), number.precise if precise else number.text
         link = '<a class="n" href="{}/{}.html" data-n="{}">{}</a>'
-        return html(link, self.folder, Markup(made.name), of, text)
+        return html(link, self.folder, Markup(number.name), hover, text)
 
 
 def mark(result: Result) -> Markup:
-    """The verdict as a small sign at the sentence's end, which leads to how sure it is."""
+    """The verdict as a small sign, which leads to the claim's row in the table of claims."""
     assert result.verdict is not None
     kind, says = result.verdict.replace(" ", "-"), f"{result.verdict}: how sure"
     link = '<a class="mark {}" href="#claim-{}" data-n="{}" aria-label="{}">{}</a>'
     return html(link, kind, Markup(result.name), says, says, MARKS[result.verdict])
 
 
-def sure(view: View, folder: str) -> str:
-    """A row a primary claim: hypothesis, effect against zero and margin, verdict, each unit."""
-    primary = [one for one in view.results.values() if one.primary]
-    family = sum(one.contrast is not None for one in primary)
-    rows = [_sure_row(one, _again(view, one.name), folder, family) for one in primary]
-    return _register("register claims", ("Hypothesis", "Effect, its own interval", "Verdict"), rows)
+def claims_table(view: View, folder: str) -> Markup:
+    """An HTML table of primary claims: hypothesis, effect with its interval, verdict."""
+    primary = [result for result in view.results.values() if result.primary]
+    family = sum(result.contrast is not None for result in primary)
+    rows = [
+        _claim_row(result, further_effects(view, result.name), folder, family) for result in primary
+    ]
+    heads = ("Hypothesis", "Effect, the interval that decides", "Verdict")
+    table = _register("register claims", heads, rows)
+    if not unit_effects(view):
+        return table
+    link = '<p class="facts">The effect of each dot: <a href="{}/{}" download>{}</a></p>\n'
+    return table + html(link, folder, EFFECTS, EFFECTS)
+
+
+def unit_effects(view: View) -> list[Row]:
+    """A row for each unit of each claim: its effect, and how the claim is tested."""
+    rows: list[Row] = []
+    for result in view.results.values():
+        if result.contrast is None or len(result.comparison.by_unit) < 2:
+            continue
+        comparison = result.comparison
+        shown = comparison.unit.shown
+        for number, effect in enumerate(comparison.by_unit, 1):
+            rows.append(
+                {
+                    "claim": result.name,
+                    "verdict": result.verdict or "secondary",
+                    "level": result.level,
+                    "tested against": " and ".join(f"{shown(b):.6g}" for b in result.boundaries),
+                    "test": comparison.method,
+                    "units": comparison.population,
+                    "number": number,
+                    f"effect ({comparison.unit})": round(shown(effect), 9),
+                    "logarithm": round(effect, 9) if comparison.unit is Unit.TIMES else None,
+                }
+            )
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in columns} for row in rows]
 
 
 def _register(look: str, heads: Sequence[str], rows: Sequence[Markup]) -> Markup:
-    """A table of claims; nothing where there are none."""
-    head = Markup().join(html("<th>{}</th>", one) for one in heads)
+    """An HTML table of claims, of the class `look`; "" if it has no rows."""
+    head = Markup().join(html("<th>{}</th>", title) for title in heads)
     table = '<div class="{}"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>\n'
     return html(table, look, head, Markup().join(rows)) if rows else Markup()
 
 
-def _sure_row(one: Result, again: Sequence[float], folder: str, family: int) -> Markup:
+def _claim_row(result: Result, again: Sequence[float], folder: str, family: int) -> Markup:
+    """A row of `claims_table`; `family` is the number of claims that Holm's method adjusts for."""
     row = '<tr id="claim-{}"><td>{}</td><td>{}</td><td>{}</td></tr>'
-    name, said = Markup(one.name), inline(one.hypothesis)
-    if one.contrast is None or one.verdict is None:
-        return html(row, name, said, inline(one.why), chip("not measured"))
-    made = one.comparison
-    lines = [with_interval(one), agreeing(one).capitalize()]
-    if made.these is not None:
-        lines.append(f"these {made.population} alone: {_bracketed(made.these.interval, made.unit)}")
-    if one.verdict == "undecided":
-        lines.append(f"{Spoken(one).smallest} would be decided in four of five such studies")
+    name, hypothesis = Markup(result.name), inline(result.hypothesis)
+    if result.contrast is None or result.verdict is None:
+        return html(row, name, hypothesis, inline(result.why), chip("not measured"))
+    comparison = result.comparison
+    lines = [with_interval(result), agreement(result).capitalize()]
+    if result.verdict == "undecided":
+        lines.append(f"{smallest_effect(result)} would be decided in four of five such studies")
     if again:
-        ends = span([min(again), max(again)], made.unit, more=1)
-        lines.append(f"{counted(len(again), 'more run')}: {ends}")
-    if made.dropped:
-        lines.append(f"{made.dropped} beside other work left out")
-    where, of = '<a href="{}/{}.html">{}</a>, p {}{}', f" (Holm, of {family})" * (family > 1)
-    lines.append(html(where, folder, name, inline(made.method), _p(one.p_adjusted), of))
+        ends = span([min(again), max(again)], comparison.unit, more=1)
+        lines.append(f"{pluralize(len(again), 'more run')}: {ends}")
+    if comparison.unit is Unit.TIMES:
+        noun = comparison.population
+        lines.append(f"one more of such {noun}: {bracketed(comparison.prediction, Unit.TIMES)}")
+    if comparison.dropped:
+        lines.append(f"{comparison.dropped} beside other work left out")
+    holm = f" (Holm, of {family})" * (family > 1)
+    test = '<a href="{}/{}.html">{}</a>, p {}{}'
+    lines.append(html(test, folder, name, inline(comparison.method), _p(result.p_adjusted), holm))
     effect = Markup("<br>").join(map(words, filter(None, lines)))
-    effect = html("{}<small>{}</small>", bar_of(one), effect)
-    verdict = chip(one.verdict)
-    if one.state != "registered":
-        state = '{}<br><span title="{}">{}</span>'
-        verdict = html(state, verdict, STATES.get(one.state, one.state), chip(one.state))
-    return html(row, name, said, effect, verdict)
+    effect = html("{}<small>{}</small>", interval_bar(result), effect)
+    verdict = chip(result.verdict)
+    if (state := result.state) != "registered":
+        two = '{}<br><span title="{}">{}</span>'
+        verdict = html(two, verdict, STATES.get(state, state), chip(state))
+    return html(row, name, hypothesis, effect, verdict)
 
 
-def secondary(results: Mapping[str, Result], folder: str) -> str:
-    """The other comparisons: effect and interval, no verdict."""
+def secondary(results: Mapping[str, Result], folder: str) -> Markup:
+    """An HTML table of the secondary comparisons: effect and interval, no verdict."""
     row = "<tr><td>{}</td><td>{}</td><td>{}</td></tr>"
     rows = [
-        html(row, inline(one.hypothesis), _linked(one, folder), agreeing(one))
-        for one in results.values()
-        if not one.primary
+        html(row, inline(result.hypothesis), _linked_effect(result, folder), agreement(result))
+        for result in results.values()
+        if not result.primary
     ]
     return _register("register", ("Comparison", "Effect", "On its side"), rows)
 
 
-def _linked(one: Result, folder: str) -> Markup:
-    if one.contrast is None:
-        return inline(one.why)
-    return html('<a href="{}/{}.html">{}</a>', folder, Markup(one.name), with_interval(one))
+def _linked_effect(result: Result, folder: str) -> Markup:
+    """The effect with its interval, linked to its records; or why there is none."""
+    if result.contrast is None:
+        return inline(result.why)
+    link = '<a href="{}/{}.html">{}</a>'
+    return html(link, folder, Markup(result.name), with_interval(result))
 
 
-def with_interval(one: Result) -> str:
-    """The effect with its sign and interval, in the reader's unit."""
-    unit = one.comparison.unit
-    sign = "+" if one.comparison.effect > 0 and unit is not Unit.TIMES else ""
-    text = magnitude(one.comparison.effect, unit, more=1)
-    return f"{sign}{text} {_bracketed(one.comparison.interval, unit)}"
+def with_interval(result: Result) -> str:
+    """The effect with its sign, and the interval that decides, in the reader's unit."""
+    effect, unit = result.comparison.effect, result.comparison.unit
+    return f"{signed(effect, unit, more=1)} {bracketed(result.interval, unit)}"
 
 
-def _bracketed(interval: tuple[float, float], unit: Unit) -> str:
-    ends = (_bare(magnitude(value, unit, more=1)) for value in interval)
+def signed(effect: float, unit: Unit, *, more: int = 0) -> str:
+    """An effect with its sign, as text: "+1.2 points", "1.9 ×"."""
+    return "+" * (effect > 0 and unit is not Unit.TIMES) + magnitude(effect, unit, more=more)
+
+
+def bracketed(interval: tuple[float, float], unit: Unit) -> str:
+    ends = (_unitless(magnitude(value, unit, more=1)) for value in interval)
     return f"[{', '.join(ends)}]"
 
 
 def _p(value: float | None) -> str:
+    """A p value behind its sign: "= 0.03", "< 0.001", "unknown"."""
     if value is None:
         return "unknown"
     return "< 0.001" if value < 0.001 else f"= {value:.2g}"
 
 
-def bar_of(one: Result) -> Markup:
-    """The interval as a bar against zero and the margins: which side of the line the data lie."""
-    (low, high), effect = one.comparison.interval, one.comparison.effect
-    marks = [0.0, *one.boundaries]
-    left, right = min(low, effect, *marks), max(high, effect, *marks)
+def interval_bar(result: Result) -> Markup:
+    """The interval that decides as a bar against zero and the margins, and each unit as a dot."""
+    (low, high), effect = result.interval, result.comparison.effect
+    each = result.comparison.by_unit if len(result.comparison.by_unit) > 1 else ()
+    marks = [0.0, *result.boundaries]
+    left, right = min(low, effect, *each, *marks), max(high, effect, *each, *marks)
     room = (right - left) * 0.06 or 1.0
     left, right = left - room, right + room
 
@@ -303,67 +374,33 @@ def bar_of(one: Result) -> Markup:
         return f"{320 * (value - left) / (right - left):.1f}"
 
     line = '<line class="{}" x1="{}" x2="{}" y1="{}" y2="{}"/>'
-    lines = Markup().join(
-        html(line, name, x(value), x(value), 3, 25)
-        for name, value in [("zero", 0.0), *(("margin", b) for b in one.boundaries if b)]
-    )
+    margins = [("margin", boundary) for boundary in result.boundaries if boundary]
+    lines = [html(line, name, x(at), x(at), 3, 25) for name, at in [("zero", 0.0), *margins]]
     return html(
-        '<svg class="effect" viewBox="0 0 320 28" role="img" aria-label="{}">{}{}'
+        '<svg class="effect" viewBox="0 0 320 28" role="img" aria-label="{}">{}{}{}'
         '<circle cx="{}" cy="14" r="5"/></svg>',
-        with_interval(one),
-        lines,
+        with_interval(result),
+        Markup().join(lines),
         html(line, "interval", x(low), x(high), 14, 14),
+        Markup().join(
+            html('<circle class="unit" cx="{}" cy="22" r="2.5"/>', x(unit)) for unit in each
+        ),
         x(effect),
     )
 
 
-def judged(view: View, template: str) -> Callable[[str], Spoken]:
-    """What a `claim` block asks: a result that has a verdict.
-
-    Raises:
-        MadlError: there is no such claim, or it is a secondary comparison.
+def provenance_index(view: View) -> dict[str, dict[str, Any]]:
+    """The facts of each number (value, interval, n) and claim (hypothesis, verdict, effect, p) of a
+    page, by name, with the keys of its records.
     """
-    results = view.results
-
-    def find(name: str) -> Spoken:
-        if name not in results:
-            known = ", ".join(one.name for one in results.values() if one.primary)
-            raise MadlError(f"{template} names an unknown claim {name!r}; known: {known or 'none'}")
-        if not results[name].primary:
-            raise MadlError(
-                f"{template} asks for a verdict of {name!r}, a secondary comparison; print it as a "
-                "number, or declare @page.claim(primary=True)"
-            )
-        return Spoken(results[name], _again(view, name))
-
-    return find
-
-
-def records_behind(view: View) -> list[Record]:
-    """The records that some number or claim of the page is made of."""
-    linked = {key for twin in behind(view).values() for key in twin["records"]}
-    return [record for record in view.stored if record.case.key in linked]
-
-
-def behind(view: View) -> dict[str, dict[str, Any]]:
-    """What a number or a claim is made of, by its name: its value, and the keys of its records."""
-    numbers = {name: made for name, made in view.numbers.items() if made is not None}
-    results = {n: one for n, one in view.results.items() if one.contrast is not None}
-    return {
-        name: {
-            "value": made.precise,
-            "interval": made.interval,
-            "n": made.n,
-            "records": [case.key for case in made.cases],
-        }
-        for name, made in numbers.items()
-    } | {
-        name: {
-            "hypothesis": one.hypothesis,
-            "verdict": one.verdict,
-            "effect": with_interval(one),
-            "p": one.p_adjusted,
-            "records": [case.key for case in one.cases],
-        }
-        for name, one in results.items()
-    }
+    index: dict[str, dict[str, Any]] = {}
+    for name, number in view.numbers.items():
+        if number is not None:
+            facts = {"value": number.precise, "interval": number.interval, "n": number.n}
+            index[name] = {**facts, "records": [case.key for case in number.cases]}
+    for name, result in view.results.items():
+        if result.contrast is not None:
+            facts = {"hypothesis": result.hypothesis, "verdict": result.verdict}
+            facts |= {"effect": with_interval(result), "p": result.p_adjusted}
+            index[name] = {**facts, "records": [case.key for case in result.cases]}
+    return index

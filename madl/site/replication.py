@@ -1,6 +1,7 @@
-"""What replicates: every primary claim in every run of its cases, and in the same timings again."""
+"""Replication: primary claims on other machines and data, and claims on times measured again."""
 
 import contextlib
+import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,116 +11,126 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import benchmarks
-from madl.logbook.claims import Result
+from madl.logbook.claims import BLOCKED, Result
 from madl.logbook.experiment import PROFILES
-from madl.logbook.numbers import counted_units
-from madl.logbook.records import Case, Pending, Row, Source, Store
-from madl.logbook.stats import counted
+from madl.logbook.numbers import count_of_units
+from madl.logbook.records import Case, Pending, Row, Store
+from madl.logbook.values import Unit, pluralize
 from madl.machine import device
 from madl.running import runner
-from madl.running.plans import FirstOf, Listed, Options, StoredPlan, transferred
+from madl.running.evidence import first_good, with_workload
+from madl.running.plans import ExplicitPlan, Options, RunPlan, explicit_plan
 from madl.site import prose
-from madl.site.views import BLOCKED, Page, View, pages
+from madl.site.disagreements import OtherRun, other_runs, run_name
+from madl.site.views import Page, View, pages
 from madl.training import workloads
 
 DECIDED = ("supported", "refuted")
-# of the runs of a claim, the worst first
+# how the verdicts of a claim's runs agree, the worst first
 AGREEMENT = ("reversed", "decided in some", "decided in none", "alike")
 
 
-def rows(pages: Iterable[Page]) -> list[Row]:
-    """Every primary claim that more than one run has measured, a column a run; reversals first."""
-    made: list[dict[str, Any]] = []
+def replicated(pages: Iterable[Page]) -> Iterator[tuple[Page, Result, list[OtherRun]]]:
+    """Each primary claim with several runs: its page, the page's own result, the other runs."""
     for page in pages:
-        runs: dict[str, Mapping[str, Result]] = {}
-        for view in (page.view, *page.others):  # of two by one name, the one that the page shows
-            runs.setdefault(run_name(view), view.measured)
-        for name, claim in page.view.experiment.claims.items():
-            having = {run: results[name] for run, results in runs.items() if name in results}
-            if len(having) > 1:
-                row = {
-                    "question": page.questions[0].id if page.questions else page.name,
-                    "hypothesis": claim.hypothesis.rstrip("."),
-                    "agreement": agreement(one.decided for one in having.values()),
-                }
-                made.append(row | {run: _told(one) for run, one in having.items()})
-    made.sort(key=lambda row: AGREEMENT.index(row["agreement"]))
-    columns = dict.fromkeys(name for row in made for name in row)
-    return [{name: row.get(name, "") for name in columns} for row in made]
+        for name, own in page.view.measured.items():
+            if others := list(other_runs(page, name)):
+                yield page, own, others
 
 
-def _told(one: Result) -> str:
+def rows(pages: Iterable[Page]) -> list[Row]:
+    """A row for each of these claims, a column for each run; reversals first."""
+
+    def rank(claim: tuple[Page, Result, list[OtherRun]]) -> int:
+        return AGREEMENT.index(agreement(*claim[1:]))
+
+    claims = [
+        {
+            "question": page.questions[0].id if page.questions else page.name,
+            "hypothesis": own.hypothesis.rstrip("."),
+            "agreement": agreement(own, others)
+            + ", effects differ" * any(run.differs for run in others),
+            run_name(page.view): _summary(own),
+            **{run_name(run.view): _beside(run) for run in others},
+        }
+        for page, own, others in sorted(replicated(pages), key=rank)
+    ]
+    columns = dict.fromkeys(name for row in claims for name in row)
+    return [{name: row.get(name, "") for name in columns} for row in claims]
+
+
+def _summary(result: Result) -> str:
     """Its verdict, its effect, and of how many."""
-    n = counted_units(one.comparison.units, one.comparison.population)
-    return f"{one.decided}, {prose.with_interval(one)}, {n}"
+    n = count_of_units(result.comparison.units, result.comparison.population)
+    return f"{result.decided}, {prose.with_interval(result)}, {n}"
+
+
+def _beside(run: OtherRun) -> str:
+    """Another run's summary, and how far its effect is from that of the page's."""
+    gap, unit = run.difference, run.difference.unit
+    ends = prose.bracketed(gap.interval_at(run.level), unit)
+    name = "ratio" if unit is Unit.TIMES else "difference"
+    return f"{_summary(run.other)}; {name} {prose.signed(gap.effect, unit, more=1)} {ends}"
 
 
 def summary(page: Page) -> str:
-    """How many of a page's primary claims came out alike in every run, in a few words."""
+    """Counts of a page's primary claims by how their runs agree: "2 alike; 1 reversed"."""
     counts = Counter(row["agreement"] for row in rows([page]))
-    told = [f"{counts[one]} {one}" for one in AGREEMENT if counts[one]]
+    parts = [f"{count} {agreement}" for agreement, count in counts.items()]
     if again := list(page.view.again.values()):
         steady = sum(not changed(row) for row in again)
         runs = sum(again[0].get(name, 0) for name in benchmarks.OUTCOMES)
-        told.append(f"{steady} of {len(again)} alike in {counted(runs, 'more run')}")
-    return "; ".join(told) or "no other published run"
+        parts.append(f"{steady} of {len(again)} alike in {pluralize(runs, 'more run')}")
+    return "; ".join(parts) or "no other published run"
 
 
-def agreement(verdicts: Iterable[str]) -> str:
-    """Of the runs of a claim, one of `AGREEMENT`."""
-    found = set(verdicts)
-    if found.issuperset(DECIDED):
+def agreement(own: Result, others: Iterable[OtherRun]) -> str:
+    """How the verdicts of a claim in its runs agree: one of `AGREEMENT`."""
+    distinct = {own.decided, *(run.other.decided for run in others)}
+    if distinct.issuperset(DECIDED):
         return "reversed"
-    if found.isdisjoint(DECIDED):
+    if distinct.isdisjoint(DECIDED):
         return "decided in none"
-    return "alike" if len(found) == 1 else "decided in some"
-
-
-def run_name(view: View) -> str:
-    """A run by its data, its machine, and whether it is of the code that there is."""
-    default = workloads.resolve(workloads.DEFAULT).params()
-    older = ["older code"] * view.is_older
-    return ", ".join([*workloads.differences(view.plan.workload, default), view.machine, *older])
+    return "alike" if len(distinct) == 1 else "decided in some"
 
 
 # ---- what primary claims read, run again --------------------------------------------------------
 
 
-def claimed(plan: StoredPlan) -> Listed:
-    """Of full's cases those that primary claims read, as cases of this plan's workload.
+def claimed_cases(plan: RunPlan, store: Store) -> ExplicitPlan:
+    """The plan of the full profile's cases that primary claims read, with this plan's workload.
 
-    Whatever was chosen, was chosen on the default workload: its evidence says which cases they are.
+    Which cases they are is read from evidence of the default workload, on which all was tuned.
 
     Raises:
-        MadlError: a record, claim or chart that cannot be used or made.
+        MadlError: a record that cannot be used, or a claim or chart that cannot be made.
     """
     default = workloads.resolve(workloads.DEFAULT).params()
-    read: dict[str, dict[str, Case]] = {}
-    for page in pages(replace(plan.whole, workload=default)):
+    read: dict[str, Case] = {}
+    for page in pages(replace(plan.whole, workload=default), store):
         for case in page.view.claimed:
-            there = transferred(case, plan.workload)
+            there = with_workload(case, plan.workload)
             is_of_it = plan.workload == default or there != case
             if is_of_it and case.params.get("seed") in (None, *plan.whole.seeds):
-                read.setdefault(case.experiment, {})[there.key] = there
-    listed = {name: list(cases.values()) for name, cases in read.items()}
-    full = PROFILES["full"]
-    return Listed(plan.project, plan.store, full, plan.workload, plan.num_seeds, listed=listed)
+                read[there.key] = there
+    return explicit_plan(replace(plan, profile=PROFILES["full"]), read.values())
 
 
 def repeat(
-    plan: StoredPlan, store: Store, stems: Sequence[str], times: int
+    plan: RunPlan, store: Store, stems: Sequence[str], times: int
 ) -> Iterator[dict[str, Result]]:
-    """What came out of every primary claim on times ("lab4_compile.faster"), once for each run.
+    """Measure all claims on times again, and yield each run's results by "lab4_compile.faster".
 
-    The cases that measure time, of those which these claims read, are run anew, in a store that is
-    deleted afterwards; everything else is as in the most complete evidence.
+    A run measures the timed cases of the primary claims of these experiments (of all, without
+    `stems`), in a store that is deleted afterwards. All other cases it reads from the evidence that
+    the pages show.
 
     Raises:
         MadlError: no case of a claim measures time, a case fails, or a claim has no result.
     """
     for stem in stems:
         plan.project.load(stem)
-    views = [page.view for page in pages(plan) if not stems or page.name in stems]
+    views = [page.view for page in pages(plan, store) if not stems or page.name in stems]
     timed = {
         view.name: list(
             {c.key: c for r in view.measured.values() for c in _timed(view, r)}.values()
@@ -135,63 +146,65 @@ def repeat(
             known = store.root / "artifacts"
             known.mkdir(parents=True, exist_ok=True)
             (again.root / "artifacts").symlink_to(known)
-            work = Listed(plan.project, again, plan.whole.profile, plan.workload, listed=timed)
+            work = explicit_plan(plan.whole, itertools.chain(*timed.values()))
             for progress in runner.run(work, again, [view.name for view in views], Options()):
                 if progress.record.status == "failed":
                     name = progress.record.case.experiment
                     raise MadlError(f"a case of {name} failed: {progress.record.error}")
             yield {
-                f"{view.name}.{name}": made
+                f"{view.name}.{name}": result
                 for view in views
-                for name, made in _judged_again(view, again).items()
+                for name, result in _judge_again(view, again).items()
             }
 
 
-def _timed(view: View, made: Result) -> list[Case]:
-    """Of the cases that it rests on, those of this page that measure time and can run here."""
+def _timed(view: View, result: Result) -> list[Case]:
+    """The page's own cases behind a result that measure time and can run on this machine."""
     runs_alone, why_not = view.experiment.runs_alone, view.plan.project.why_unavailable
-    own = [c for c in made.cases if c.experiment == view.name and runs_alone(c.params)]
+    own = [c for c in result.cases if c.experiment == view.name and runs_alone(c.params)]
     return [case for case in own if why_not(case) is None]
 
 
-def _judged_again(view: View, again: Source) -> dict[str, Result]:
-    """Its claims on times, with what was run again in the place of its evidence.
+def _judge_again(view: View, again: Store) -> dict[str, Result]:
+    """The results of the page's claims on times, from records of `again` where it has good ones.
 
     Raises:
-        MadlError: one has no result.
+        MadlError: a claim has no result, for another reason than a busy machine.
     """
-    plan = replace(view.plan, store=FirstOf([again, view.plan.store]), is_fixed=True)
-    results = View(name=view.name, plan=plan).results
-    found = {name: results[name] for name, made in view.measured.items() if _timed(view, made)}
-    for name, made in found.items():
-        if made.contrast is None and made.why not in BLOCKED.values():
-            raise MadlError(f"{view.name}.{name} ran again and has no result: {made.why}")
-    return found
+    row = view.evidence
+    evidence = replace(row, source=first_good(again.get, row.source))
+    results = View(name=view.name, evidence=evidence).results
+    timed = {name: results[name] for name, first in view.measured.items() if _timed(view, first)}
+    for name, result in timed.items():
+        if result.contrast is None and result.why not in BLOCKED.values():
+            raise MadlError(f"{view.name}.{name} ran again and has no result: {result.why}")
+    return timed
 
 
-def counts(plan: StoredPlan, found: Sequence[Mapping[str, Result]]) -> list[dict[str, Any]]:
-    """A row a claim: how often each outcome came out, and the effect of each run."""
-    made: list[dict[str, Any]] = []
-    for name in dict.fromkeys(name for one in found for name in one):
-        runs = [one[name] for one in found if name in one]
+def counts(plan: RunPlan, runs: Sequence[Mapping[str, Result]]) -> list[dict[str, Any]]:
+    """A row for each repeated claim: how often it had each outcome, and each run's effect."""
+    claims: list[dict[str, Any]] = []
+    for name in dict.fromkeys(name for run in runs for name in run):
+        results = [run[name] for run in runs if name in run]
         stem, _, claim = name.partition(".")
         row = {"claim": name, "hypothesis": plan.project.load(stem).claims[claim].hypothesis}
-        busy, compared = benchmarks.OUTCOMES[-1], [r.comparison for r in runs if r.contrast]
-        row |= Counter(one.decided if one.contrast else busy for one in runs)
+        busy, compared = benchmarks.OUTCOMES[-1], [r.comparison for r in results if r.contrast]
+        row |= Counter(result.decided if result.contrast else busy for result in results)
         effects = [float(f"{c.unit.shown(c.effect):.4g}") for c in compared]
-        made.append(row | {"effects": effects})
-    return made
+        claims.append(row | {"effects": effects})
+    return claims
 
 
 def changed(row: Mapping[str, Any]) -> bool:
-    """Whether a claim did not come out the same every time."""
+    """Whether a claim, given as its row of `counts`, had more than one outcome."""
     return sum(name in row for name in benchmarks.OUTCOMES) > 1
 
 
-def publish(plan: StoredPlan, rows: Sequence[Mapping[str, Any]], times: int) -> Path:
-    """Keep with the project what came out, for the page of the machine.
+def publish(plan: RunPlan, rows: Sequence[Mapping[str, Any]], times: int) -> Path:
+    """Write rows of `counts` to `docs/data/benchmarks/repeats.json`, for the page of the machine.
 
-    What as many runs of other pages' code, as it is, gave on this machine stays beside it.
+    Earlier rows of other pages are kept if they are of this machine, profile and number of runs,
+    and of the page's code of today.
     """
     folder, machine = plan.project.docs / "data" / "benchmarks", device.host_label()
     how = {"runs": times, "profile": plan.profile.name}
@@ -216,4 +229,5 @@ def publish(plan: StoredPlan, rows: Sequence[Mapping[str, Any]], times: int) -> 
 
 
 def _stem(row: Mapping[str, Any]) -> str:
+    """The experiment's name, from a row's "stem.claim"."""
     return row["claim"].partition(".")[0]

@@ -1,8 +1,8 @@
-"""From records to Markdown: pages, ledger, home. Data first, prose last; nothing is parsed back.
+"""Renders records into Markdown: pages, ledger, home. Data first, prose last; nothing is parsed.
 
 A page renders at any moment: what is missing says so, and what cannot be read or made is a line of
 `Ledger.problems`. Rendering the same records twice gives the same bytes, so no page knows the time
-of day. What was rendered before is never needed: it is replaced, whatever has become of it.
+of day. Files of an earlier rendering are never needed: they are replaced, even if damaged.
 """
 
 import functools
@@ -21,11 +21,13 @@ from markupsafe import Markup
 
 from madl.errors import MadlError
 from madl.files import read_text, write_if_changed
+from madl.logbook.charts import to_csv
 from madl.logbook.claims import Claim, Result
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
-from madl.logbook.stats import ALPHA, counted
-from madl.running.plans import StoredPlan
+from madl.logbook.stats import holm
+from madl.logbook.values import ALPHA, pluralize
+from madl.running.plans import RunPlan
 from madl.running.project import RESTORE, Project
 from madl.site import (
     against,
@@ -43,7 +45,7 @@ from madl.site.markup import NOT_RUN, chip, html, inline
 from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import Page, Problems, Status, pages
 
-SITE = ("ledger", "index", "reported")  # pages of the whole
+SITE = ("ledger", "index", "reported")  # pages of the whole site
 EVIDENCE = re.compile(r'---\n(?:.+\n)*evidence: "')  # in the front matter of an experiment's page
 
 
@@ -55,6 +57,7 @@ class Ledger:
     problems: list[str] = field(default_factory=list)  # with records, claims, charts; one line each
 
     def count(self, status: Status) -> int:
+        """The number of questions with this status."""
         return sum(row["status"] == status for row in self.rows)
 
     @property
@@ -62,15 +65,16 @@ class Ledger:
         return self.count("answered") == len(self.rows)
 
 
-def ledger(project: Project, rendered: Sequence[Page]) -> Ledger:
-    """One row a question, in the coursework's order."""
-    by_stem = {page.name: page for page in rendered}
-    return Ledger(rows=[_ledger_row(project, q, by_stem.get(q.stem)) for q in project.questions])
+def ledger(project: Project, calls: Mapping[str, PageCalls]) -> Ledger:
+    """The ledger, with a row for each question in the order of `questions.toml`."""
+    return Ledger(rows=[_ledger_row(q, calls.get(q.stem)) for q in project.questions])
 
 
-def _ledger_row(project: Project, question: Question, page: Page | None) -> dict[str, Any]:
+def _ledger_row(question: Question, calls: PageCalls | None) -> dict[str, Any]:
+    """A question's row of the ledger; `calls` belong to its page, None without a page."""
+    page = calls and calls.page
     results = page.view.results.values() if page and page.view.own else ()
-    primary = [one for one in results if one.primary]
+    primary = [result for result in results if result.primary]
     return {
         "id": question.id,
         "title": question.title,
@@ -78,21 +82,20 @@ def _ledger_row(project: Project, question: Question, page: Page | None) -> dict
         "status": page.status if page else "open",
         "stem": question.stem,
         "page": page.path if page else None,
-        "answer": PageCalls(project, page).description() if page else None,
-        "verdicts": dict(sorted(Counter(one.decided for one in primary).items())),
+        "answer": calls.description if calls else None,
+        "verdicts": dict(sorted(Counter(result.decided for result in primary).items())),
         "coverage": [
-            {"what": part.what, "asked": part.asked, "run": part.run}
+            {"what": part.counted, "asked": part.required, "run": part.run}
             for part in (page.coverage if page else [])
         ],
         "progress": page.view.progress if page else None,
-        "evidence_of": page.view.machine if page and page.view.published else None,
-        "claims": [
-            _claim_row(one, page.view.experiment.claims[one.name]) for one in primary if page
-        ],
+        "evidence_of": page.view.machine if page and page.view.is_published else None,
+        "claims": [_claim_row(r, page.view.experiment.claims[r.name]) for r in primary if page],
     }
 
 
 def _claim_row(result: Result, claim: Claim) -> dict[str, Any]:
+    """A primary claim's entry in the row of its question."""
     return {
         "name": result.name,
         "hypothesis": result.hypothesis,
@@ -104,11 +107,11 @@ def _claim_row(result: Result, claim: Claim) -> dict[str, Any]:
     }
 
 
-def write(plan: StoredPlan, store: Store) -> Ledger:
-    """Render every page, figure, the ledger and the home page; returns the ledger.
+def write(plan: RunPlan, store: Store) -> Ledger:
+    """Render every page, figure, the ledger and the home page into `docs/`; returns the ledger.
 
     Raises:
-        MadlError: there are no templates, or questions, or experiments that can be read; no page is
+        MadlError: templates, questions or experiments are missing or cannot be read; no page is
             touched then.
     """
     (store.root / "build").mkdir(parents=True, exist_ok=True)
@@ -116,46 +119,47 @@ def write(plan: StoredPlan, store: Store) -> Ledger:
         return _write(plan, store)
 
 
-def _write(plan: StoredPlan, store: Store) -> Ledger:
+def _write(plan: RunPlan, store: Store) -> Ledger:
+    """`write`, while no other process renders."""
     project, problems = plan.project, Problems()
     if not project.templates.is_dir():
         raise MadlError(f"there is no folder {project.templates}; {RESTORE}")
-    planned = pages(plan, problems)
-    state = ledger(project, planned)
+    planned = pages(plan, store, problems)
     cache = store.root / "build" / "charts"
     calls = {page.name: PageCalls(project, page, cache) for page in planned}
-    texts = _rendered(
-        {p.path: functools.partial(_render_page, project, calls[p.name]) for p in planned}, problems
-    )
-    rendered = [page for page in planned if page.path in texts]
+    state = ledger(project, calls)
+    renderers = {c.page.path: functools.partial(_render_page, c) for c in calls.values()}
+    texts = _render_all(renderers, problems)
+    shown = {name: c for name, c in calls.items() if c.page.path in texts}
     for row in state.rows:
         row["page"] = row["page"] if row["page"] in texts else None
-    told = against.rows(project, {page.name: calls[page.name] for page in rendered}, problems)
-    globals_ = {**_site_globals(plan, rendered, calls, state), "against": Markup(told)}
+    paths = {page.path: page.path in texts for page in planned}
+    told = against.rows(project, shown, problems)
+    names = {**_site_names(plan, shown, paths, state), "against": Markup(told)}
 
     def whole(name: str) -> str:
-        return templates.render(templates.load(project, f"{name}.md.j2", RESTORE), globals_)
+        return templates.render(templates.load(project, f"{name}.md.j2", RESTORE), names)
 
-    names = [name for name in SITE if told or name != "reported"]
-    texts |= _rendered({f"{n}.md": functools.partial(whole, n) for n in names}, problems)
+    site = [name for name in SITE if told or name != "reported"]
+    texts |= _render_all({f"{name}.md": functools.partial(whole, name) for name in site}, problems)
     for path in {*(page.path for page in planned), *(f"{n}.md" for n in SITE)} - texts.keys():
         (project.docs / path).unlink(missing_ok=True)
     texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
     texts["ledger.json"] = _for_web(_dense({"questions": state.rows})) + "\n"
     files: dict[str, str | bytes] = {**texts}
-    for page in rendered:
-        files |= _files_beside(page, calls[page.name])
+    for page_calls in shown.values():
+        files |= _files_beside(page_calls)
     for path, content in files.items():
         write_if_changed(project.docs / path, content)
     _remove_stale(project.docs, {project.docs / path for path in files})
     for stray in notes.strays(project.docs, sorted(q.id for p in planned for q in p.questions)):
         problems.note(stray)
-    state.problems = problems.said + notebooks.write(project, store.root / "build")
+    state.problems = problems.lines + notebooks.write(project, store.root / "build")
     return state
 
 
-def _rendered(renderers: Mapping[str, Callable[[], str]], problems: Problems) -> dict[str, str]:
-    """The text of each path; a page that cannot be rendered is named, and missing."""
+def _render_all(renderers: Mapping[str, Callable[[], str]], problems: Problems) -> dict[str, str]:
+    """Render each page: path → text. One that fails is left out, and noted in `problems`."""
     texts: dict[str, str] = {}
     for path, render in renderers.items():
         try:
@@ -165,60 +169,64 @@ def _rendered(renderers: Mapping[str, Callable[[], str]], problems: Problems) ->
     return texts
 
 
-def _files_beside(page: Page, calls: PageCalls) -> dict[str, str | bytes]:
-    """The data behind a page's figures, the records behind its numbers, its picture, by path."""
-    figures: dict[str, str | bytes] = {
-        f"{page.folder}figures/{page.name}/{name}": text for name, text in calls.csv_files().items()
+def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
+    """The files beside a page by path: its figures' data, its numbers' and claims' documents, the
+    packed records, its picture, and its toy's script.
+    """
+    page = calls.page
+    figures, records = (f"{page.folder}{kind}/{page.name}" for kind in ("figures", "records"))
+    files: dict[str, str | bytes] = {
+        f"{figures}/{name}": text for name, text in calls.csv_files().items()
     }
     if page.view.own:
-        figures[_picture(page)] = calls.picture()
-    behind = prose.behind(page.view)
-    folder = f"{page.folder}records/{page.name}"
-    figures |= {
-        f"{folder}/{name}.json": _for_web(_dense({**twin, "in": prose.CASES})) + "\n"
-        for name, twin in behind.items()
-    }
+        files[_picture(page)] = calls.picture()
     how = {"title": calls.title(), "archive": prose.CASES, "command": calls.command()}
-    figures |= {
-        f"{folder}/{name}.html": evidence.page(name, twin, page.view.stored, stem=page.name, **how)
-        for name, twin in behind.items()
-    }
-    if found := prose.records_behind(page.view):
-        figures[f"{folder}/{prose.CASES}"] = _packed(found)
+    for name, entry in calls.index.items():
+        files[f"{records}/{name}.json"] = _for_web(_dense({**entry, "in": prose.CASES})) + "\n"
+        document = evidence.page(name, entry, page.view.stored, stem=page.name, **how)
+        files[f"{records}/{name}.html"] = document
+    if effects := prose.unit_effects(page.view):
+        files[f"{records}/{prose.EFFECTS}"] = to_csv(effects)
+    if cited := calls.cited_records():
+        files[f"{records}/{prose.CASES}"] = _archive(cited)
     toy = calls.project.experiments / page.name / explain.OWN
     if toy.is_file():
-        figures[f"{page.folder}figures/{page.name}/{explain.OWN}"] = read_text(toy, RESTORE)
-    return figures
+        files[f"{figures}/{explain.OWN}"] = read_text(toy, RESTORE)
+    return files
 
 
-def _packed(records: Sequence[Record]) -> bytes:
-    """Records as the site shows them, a line of JSON each: whole, fractions to four digits, as
-    pages print three. The same records are the same bytes."""
-    lines = {_dense(json.loads(encode(one), parse_float=_short)): None for one in records}
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
+def _archive(records: Sequence[Record]) -> bytes:
+    """A ZIP of records, a line of JSON each, with fractions to four digits, as pages print three.
+
+    The same records are the same bytes.
+    """
+    lines = {_dense(json.loads(encode(record), parse_float=_short)): None for record in records}
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         file.writestr(zipfile.ZipInfo("cases.jsonl"), "\n".join([*lines, ""]), zipfile.ZIP_DEFLATED)
-    return made.getvalue()
+    return archive.getvalue()
 
 
 def _dense(value: Any) -> str:
+    """The value as JSON without spaces, names sorted."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _short(written: str) -> float:
+    """A fraction of JSON, to four digits."""
     return float(f"{float(written):.4g}")
 
 
 def _for_web(text: str) -> str:
-    """The same JSON without a character that HTML would take for markup."""
-    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    """The JSON text with the characters escaped that HTML would take for markup."""
+    return re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def _remove_stale(docs: Path, written: set[Path]) -> None:
-    """Pages, figures and records of experiments that are gone.
+    """Remove pages, figures and records of an earlier rendering that were not written by this one.
 
-    What lies behind a link may be anything, and stays. Beside pages written by hand only those that
-    say whose evidence they show are of an experiment.
+    A folder that is a link is left alone. Directly in `docs/`, where pages written by hand lie,
+    only those are removed whose front matter says whose evidence they show.
     """
     for folder in (docs / "labs", docs / "figures", docs / "records"):
         for path in () if folder.is_symlink() else folder.rglob("*"):
@@ -229,34 +237,39 @@ def _remove_stale(docs: Path, written: set[Path]) -> None:
             page.unlink()
 
 
-def _render_page(project: Project, calls: PageCalls) -> str:
-    name = f"{calls.page.name}/page.md.j2"
-    template = templates.load(project, name, "write one")
-    text = read_text(project.experiments / name, "save it as UTF-8 text")
+def _render_page(calls: PageCalls) -> str:
+    """The Markdown of an experiment's page.
+
+    Raises:
+        MadlError: its template is missing, wrong, or has a number in its prose.
+    """
+    name = calls.template
+    template = templates.load(calls.project, name, "write one")
+    text = read_text(calls.project.experiments / name, "save it as UTF-8 text")
     if not re.search(r"{%-?\s*extends\b", text):
         raise MadlError(
             f'template {name} has the shape of no page; begin it with {{% extends "page.md.j2" %}}'
         )
-    if found := prose_numbers(text):
+    if numbers := prose_numbers(text):
         raise MadlError(
-            f"template {name} has the number {found[0]!r} in its prose; give it a name in "
+            f"template {name} has the number {numbers[0]!r} in its prose; give it a name in "
             "page.py, page.numbers(…), and print that"
         )
-    return templates.render(template, calls.all())
+    return templates.render(template, calls.variables())
 
 
-def _site_globals(
-    plan: StoredPlan,
-    rendered: Sequence[Page],
-    calls: Mapping[str, PageCalls],
-    state: Ledger,
+def _site_names(
+    plan: RunPlan, shown: Mapping[str, PageCalls], paths: Mapping[str, bool], state: Ledger
 ) -> dict[str, Any]:
+    """The functions and values that the templates of ledger, home and reported may use, by name.
+
+    `paths` says of every page's path whether the page was rendered.
+    """
     place = {question.stem: i for i, question in enumerate(plan.project.questions)}
+    rendered = [calls.page for calls in shown.values()]
     with_results = [page for page in rendered if page.questions and page.view.own]
     answered = sorted(with_results, key=lambda page: place[page.name])  # as the coursework asks
     latest = max((page.view.date for page in answered), default="")
-    there = {page.path for page in rendered}
-    made = {one.page.path: one.page.path in there for one in calls.values()}
     machines = [page.view.machine for page in answered] or [NOT_RUN]
     beyond = sum(question.beyond for question in plan.project.questions)
     return {
@@ -265,64 +278,84 @@ def _site_globals(
         "beyond": beyond,
         "answered": f"{state.count('answered')} of {len(state.rows)}",
         "partly": state.count("partly"),
-        "machine": inline(_counted(machines)),
+        "machine": inline(_tallied(machines)),
         "date": inline(latest) or "never",
         "refuted_first": home.refuted_first(answered),
-        "openings": functools.partial(home.openings, answered, calls),
-        "cards": functools.partial(home.cards, state.rows, rendered, calls),
-        "notebooks": functools.partial(home.of_notebooks, plan.project),
-        "ledger_table": functools.partial(_ledger_table, state, rendered, calls),
+        "openings": functools.partial(home.openings, answered, shown),
+        "cards": functools.partial(home.cards, state.rows, shown),
+        "notebooks": functools.partial(home.notebook_links, plan.project),
+        "ledger_table": functools.partial(_ledger_table, state, shown),
         "totals": functools.partial(_totals, state, rendered),
-        "registered": functools.partial(_registered, state),
+        "registered": functools.partial(_registration, state, answered),
         "replication_table": functools.partial(_replication_table, answered),
-        "linked": functools.partial(_linked, plan.project.docs, made),
+        "linked": functools.partial(_link_or_text, plan.project.docs, paths),
     }
 
 
 def _picture(page: Page) -> str:
+    """The path of a page's picture, below `docs/`."""
     return f"{page.folder}{share.path(page.name)}"
 
 
-def _linked(docs: Path, made: Mapping[str, bool], path: str, text: str) -> str:
-    """A link to a page, of which some are made only now, where there is one; else its text."""
-    return f"[{text}]({path})" if made.get(path, (docs / path).is_file()) else text
+def _link_or_text(docs: Path, paths: Mapping[str, bool], path: str, text: str) -> str:
+    """A link to a page below `docs/`; the text alone if the page is not there."""
+    return f"[{text}]({path})" if paths.get(path, (docs / path).is_file()) else text
 
 
-def _counted(of_pages: Sequence[str]) -> str:
-    """What all pages have in common, or how many have what."""
-    counts = Counter(of_pages)
+def _tallied(texts: Sequence[str]) -> str:
+    """The text that all pages share, or how many have which: "3 pages: A; 1 page: B"."""
+    counts = Counter(texts)
     if len(counts) == 1:
-        return of_pages[0]
-    return "; ".join(f"{counted(count, 'page')}: {what}" for what, count in counts.most_common())
+        return texts[0]
+    return "; ".join(f"{pluralize(count, 'page')}: {text}" for text, count in counts.most_common())
 
 
 def _totals(state: Ledger, rendered: Sequence[Page]) -> Markup:
-    """What became of questions and primary claims, in other runs too, and what was run again."""
+    """An HTML list of totals: questions answered, claims by verdict, claims that all runs decide
+    alike, and cases run again.
+    """
     counts = Counter(claim["verdict"] for row in state.rows for claim in row["claims"])
-    found = Counter(row["agreement"] for row in replication.rows(rendered))
+    claims = replication.replicated(rendered)
+    alike = [replication.agreement(own, others) == "alike" for _, own, others in claims]
     again = [page.again for page in rendered if page.again]
-    shown = [
+    run, cases = sum(part.run for part in again), sum(part.cases for part in again)
+    totals = [
         (f"{state.count('answered')} of {len(state.rows)}", "questions answered"),
         *((str(counts[verdict]), verdict) for verdict in prose.MARKS),
-        (f"{found['alike']} of {found.total()}", "claims decided alike in every other run"),
-        (
-            f"{sum(one.run for one in again):,} of {sum(one.cases for one in again):,}",
-            "cases run again here",
-        ),
+        (f"{sum(alike)} of {len(alike)}", "claims decided alike in every other run"),
+        (f"{run:,} of {cases:,}", "cases run again here"),
     ]
-    items = (html("<li><b>{}</b> {}</li>", count, of) for count, of in shown)
+    items = (html("<li><b>{}</b> {}</li>", count, noun) for count, noun in totals)
     return html('<ul class="totals">{}</ul>\n', Markup().join(items))
 
 
-def _registered(state: Ledger) -> str:
-    """How many claims were worded beforehand, and what that makes of their verdicts."""
+def _registration(state: Ledger, pages: Sequence[Page]) -> str:
+    """Sentences: how many claims were registered before their runs, what that means, and how many
+    verdicts stay if all pages' claims are one family.
+    """
     claims = [claim for row in state.rows for claim in row["claims"]]
     counts = Counter(claim["state"] for claim in claims)
     return (
-        f"Of {counted(len(claims), 'claim')} {counts['registered']} were registered before their "
+        f"Of {pluralize(len(claims), 'claim')} {counts['registered']} were registered before their "
         f"runs, {counts['known']} worded when an earlier run of the same cases was known, "
         f"{counts['worded after']} after. A page's claims are one family: a page "
         f"of registered ones holds a wrong verdict with a chance of at most {100 * ALPHA:g} %."
+        + _over_all(pages)
+    )
+
+
+def _over_all(pages: Sequence[Page]) -> str:
+    """A sentence: how many verdicts stay by Holm's method over the claims of all pages; "" of one
+    claim.
+    """
+    results = [result for page in pages for result in page.view.measured.values()]
+    if len(results) < 2:
+        return ""
+    p_values = {str(i): result.p for i, result in enumerate(results) if result.p is not None}
+    kept = sum(p <= ALPHA for p in holm(p_values).values())
+    decided = sum(result.decided in replication.DECIDED for result in results)
+    return (
+        f" If all {len(results)} measured claims are one family, {kept} of {decided} stay decided."
     )
 
 
@@ -331,9 +364,8 @@ def _replication_table(pages: Sequence[Page]) -> str:
     return markdown_table(rows) if rows else ""
 
 
-def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
-    """One row a question: what it asks, what was found, how much has run."""
-    by_name = {page.name: page for page in rendered}
+def _ledger_table(state: Ledger, shown: Mapping[str, PageCalls]) -> str:
+    """A Markdown table of all questions: answer, verdicts, replications, cases run again."""
     lines = [
         '<div class="ledger sortable" markdown data-search-exclude>\n',
         "| Question | Answer | Verdicts | Replicates? | Run again here |",
@@ -342,18 +374,17 @@ def _ledger_table(state: Ledger, rendered: Sequence[Page], calls: Mapping[str, P
     for row in state.rows:
         title = inline(f"{row['id']} {row['title']}")
         link = f"[{title}]({row['page']})" if row["page"] else title
-        asked = [inline(one) for one in home.run_of_asked(row)]
-        asks = f"{link}<br>{chip(row['status'])} <small>{'; '.join(asked)}</small>"
-        said = home.answer(row, by_name.get(row["stem"]), calls)
+        run = "; ".join(map(inline, home.run_of_asked(row)))
+        asks = f"{link}<br>{chip(row['status'])} <small>{run}</small>"
+        calls = shown.get(row["stem"])
         verdicts = "<br>".join(
             chip(verdict, f"{row['verdicts'][verdict]}\u00a0{verdict}")
             for verdict in prose.MARKS
             if verdict in row["verdicts"]
         )
-        page = by_name.get(row["stem"])
-        again = page.again if page else None
-        run = f"{again.run} of {again.cases} cases" if again and again.run else "no"
-        alike = replication.summary(page) if page and verdicts else ""
-        cells = (asks, said, verdicts or "no claim", alike, run)
+        again = calls.page.again if calls else None
+        repeated = f"{again.run} of {again.cases} cases" if again and again.run else "no"
+        alike = replication.summary(calls.page) if calls and verdicts else ""
+        cells = (asks, home.answer(row, calls), verdicts or "no claim", alike, repeated)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n\n</div>\n"

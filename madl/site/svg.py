@@ -15,20 +15,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from madl.logbook import charts, stats, values
-from madl.logbook.charts import Axis, Chart, Mark
-from madl.logbook.stats import number
-from madl.site.keeping import digest, digest_of_drawing, kept
+from madl.logbook.charts import Chart, Mark
+from madl.logbook.values import number
+from madl.site.cache import digest, drawing_code_digest, memoized
 from madl.site.plotting import layout, marks, palette, size
 from madl.site.plotting.layout import Plot
 from madl.site.plotting.palette import Look, variable
 from madl.site.plotting.size import NARROW, OPENING, THUMBNAIL, WIDE, Size
 
-SOURCES = (charts, stats, values, layout, marks, palette, size)
+MODULES = (charts, stats, values, layout, marks, palette, size)  # that decide how a chart looks
 
 
 def figure(
@@ -40,52 +39,55 @@ def figure(
     data: str | None = None,
     cache: Path | None = None,
 ) -> str:
-    """The chart as one block of HTML; kept in the folder `cache` while nothing about it changes.
+    """The chart as one HTML `figure`; read from the folder `cache` if nothing about it has changed.
 
-    The title is what the chart shows, as a sentence; without one, the figure has no heading.
+    `title` is a sentence that the chart shows; without it, the figure has no heading. `data` is the
+    address of its CSV.
     """
-    words = (id, title, caption, data)
-    name = f"{id}-{fingerprint(chart, *words)[:24]}.html"
-    return kept(cache, name, lambda: _figure(chart, *words))
+    texts = (id, title, caption, data)
+    return memoized(cache, id, fingerprint(chart, *texts), lambda: _figure(chart, *texts))
 
 
 def thumbnail(chart: Chart, *, id: str, cache: Path | None = None, large: bool = False) -> str:
-    """Marks and axes of the first panel, as an ornament beside the words that say it; a large one
-    has its legend."""
+    """Marks and axes of the chart's first panel as a small SVG; if `large`, with a legend.
+
+    It has no title: it stands beside words that say what it shows. Cached as a `figure` is.
+    """
     key = fingerprint(chart, id, str(large))
-    return kept(cache, f"{id}-thumb-{key[:24]}.html", lambda: _thumbnail(chart, id, large))
+    return memoized(cache, f"{id}-thumb", key, lambda: _thumbnail(chart, id, large))
 
 
 def _figure(chart: Chart, id: str, title: str, caption: str, data: str | None) -> str:
     link = f' <a href="{escape(data)}" download="">Data (CSV)</a>' if data else ""
-    plots = [layout.plot(chart, one, salt=f"{id}-{one.name}") for one in (WIDE, NARROW)]
+    wide, narrow = (layout.plot(chart, s, salt=f"{id}-{s.name}") for s in (WIDE, NARROW))
     parts = [
         f'<figure id="{escape(id)}" class="chart" data-search-exclude="">',
         f'<div class="title">{_line(title)}</div>' if title else "",
-        _legend(chart, plots[0].direct, plots[1].direct),
+        _legend(chart, wide.direct, narrow.direct),
         f'<div class="view" role="img" aria-label="{_line(charts.alt_text(chart, title))}">',
-        *(inline(plot, one) for plot, one in zip(plots, (WIDE, NARROW))),
+        element(wide, WIDE),
+        element(narrow, NARROW),
         "</div>",
         f"<figcaption>{_line(caption)}{link}</figcaption>",
         "</figure>",
     ]
-    return "\n".join(part for part in parts if part)
+    return "\n".join(filter(None, parts))
 
 
 def _thumbnail(chart: Chart, id: str, large: bool) -> str:
     if chart.facet is not None:
-        cells = [row.get(chart.facet) for row in chart.rows]
-        first = next(cell for cell in cells if cell is not None)
-        rows = [row for row, cell in zip(chart.rows, cells) if cell == first]
-        known = {column for row in rows for column in row}
-        drawn = [mark for mark in chart.marks if known.issuperset(mark.columns)]
+        first = next(cell for row in chart.rows if (cell := row.get(chart.facet)) is not None)
+        rows = [row for row in chart.rows if row.get(chart.facet) == first]
+        columns = {column for row in rows for column in row}
+        drawn = [mark for mark in chart.marks if columns.issuperset(mark.columns)]
         chart = replace(chart, rows=rows, marks=drawn, facet=None)
-    shown = OPENING if large else THUMBNAIL
-    drawn = inline(layout.plot(chart, shown, salt=f"{id}-thumb"), shown)
-    return f"{_legend(chart, set(), set())}{drawn}" if large else drawn
+    size = OPENING if large else THUMBNAIL
+    drawing = element(layout.plot(chart, size, salt=f"{id}-thumb"), size)
+    return f"{_legend(chart, set(), set())}{drawing}" if large else drawing
 
 
 def _line(text: str) -> str:
+    """The text on one line, escaped for HTML."""
     return escape(" ".join(text.split()))
 
 
@@ -104,12 +106,12 @@ SUPERFLUOUS = (
 )
 
 
-def bared(svg: str) -> str:
-    """A drawing of Matplotlib without what no page needs, coordinates to a tenth of a pixel."""
+def minified(svg: str) -> str:
+    """Matplotlib's SVG without what no page needs, coordinates to a tenth of a pixel."""
     for pattern in SUPERFLUOUS:
         svg = re.sub(pattern, "", svg, flags=re.DOTALL)
     places = r' (d|x|y|width|height|transform|viewBox)="([^"]*)"'
-    svg = re.sub(places, lambda at: f' {at[1]}="{_rounded(at[2])}"', svg)
+    svg = re.sub(places, lambda match: f' {match[1]}="{_rounded(match[2])}"', svg)
     svg = svg.replace("xlink:href", "href")
     svg = re.sub(
         r' style="[^"]*"', lambda style: style[0].replace(": ", ":").replace("; ", ";"), svg
@@ -118,75 +120,75 @@ def bared(svg: str) -> str:
 
 
 def _rounded(numbers: str) -> str:
+    """The text with every fraction in it rounded to one place."""
     short = re.sub(r"-?\d+\.\d+", lambda n: f"{round(float(n[0]), 1) + 0.0:g}", numbers)
     return " ".join(short.split())
 
 
-def inline(plot: Plot, size: Size) -> str:
-    """The drawing as an `svg` element: its series have numbers, its points titles.
+def element(plot: Plot, size: Size) -> str:
+    """The drawing as the text of an `svg` element, for the script that makes figures live.
 
-    Titles stand in the wide drawing only: the narrow one has the same points in the same order,
-    which is enough for the script, and phones have no pointer that could rest on one.
+    Each group has the index of its series (`data-s`). In the wide drawing points have a `title`;
+    the narrow one has the same points in the same order, and phones have no pointer to rest on one.
     """
-    root = ElementTree.fromstring(bared(plot.svg))
+    root = ElementTree.fromstring(minified(plot.svg))
     for group in root.iter("g"):
         if group.get("id") in plot.tags:
-            _tagged(group, *plot.tags[group.attrib.pop("id")], size)
+            _annotate(group, *plot.tags[group.attrib.pop("id")], size)
     root.attrib = {"class": size.name, "viewBox": root.attrib["viewBox"], "aria-hidden": "true"}
     svg = palette.colored(ElementTree.tostring(root, encoding="unicode"))
     svg = svg.replace(" />", "/>").replace("<g/>", "")
     return re.sub(r"<g>(<(?:text|path) [^<]*(?:</text>|(?<=/)>))</g>", r"\1", svg)
 
 
-def _tagged(group: Element, series: int, titles: Sequence[str], size: Size) -> None:
-    if size.name != "thumb":
+def _annotate(group: Element, series: int, titles: Sequence[str], size: Size) -> None:
+    """Give a group the number of its series, and its points a class and their titles.
+
+    A style that all points share moves to the group.
+    """
+    if not size.is_thumbnail:
         group.set("data-s", str(series))
     if group.find(".//text") is not None:
         group.set("class", "name")
-    shape, drawn = group.find("defs/path"), [*group.iter("use")]
-    if shape is not None and len({use.get("style") for use in drawn}) == 1:  # said once for all
-        group.set(
-            "style", f"{shape.attrib.pop('style', '')};{drawn[0].get('style', '')}".strip(";")
-        )
-        for use in drawn:
+    shape, points = group.find("defs/path"), [*group.iter("use")]
+    if shape is not None and len({use.get("style") for use in points}) == 1:
+        style = f"{shape.attrib.pop('style', '')};{points[0].get('style', '')}"
+        group.set("style", style.strip(";"))
+        for use in points:
             use.attrib.pop("style", None)
-    drawn = drawn or [*group.iter("path")]
-    if size.name == "thumb":
+    if size.is_thumbnail:
         return
-    for one, title in zip(drawn, titles, strict=bool(titles)):
-        one.set("class", "pt")
+    for point, title in zip(points or [*group.iter("path")], titles, strict=bool(titles)):
+        point.set("class", "pt")
         if size is WIDE:
-            SubElement(one, "title").text = title
+            SubElement(point, "title").text = title
 
 
-# ---- what makes a figure another one ------------------------------------------------------------
-
-
-def fingerprint(chart: Chart, *more: str | None) -> str:
-    """A digest of all that a drawing of the chart is made of, and of these words."""
-    said = [
+def fingerprint(chart: Chart, *texts: str | None) -> str:
+    """A digest of the chart, of these texts, and of the code that draws: a key of the cache."""
+    parts = (chart.x, chart.y, *chart.marks)
+    fields = [[getattr(part, name) for name in part.__slots__] for part in parts]  # type: ignore[attr-defined]
+    content = [
         charts.data_rows(chart.rows),
         [[str(charts.estimated(cell)) for cell in row.values()] for row in chart.rows],
-        [_plainly(axis) for axis in (chart.x, chart.y)],
-        [_plainly(mark) for mark in chart.marks],
+        [[charts.each_of(cell) for cell in row.values()] for row in chart.rows],
+        [[(charts.plain(f), charts.interval_of(f)) for f in part] for part in fields],
         chart.facet,
-        more,
-        digest_of_drawing(__file__, *(str(module.__file__) for module in SOURCES)),
+        texts,
+        drawing_code_digest(__file__, *(str(module.__file__) for module in MODULES)),
     ]
-    return digest(json.dumps(said, default=str))
-
-
-def _plainly(thing: Axis | Mark) -> list[Any]:
-    cells = [getattr(thing, name) for name in thing.__slots__]  # type: ignore[attr-defined]
-    return [(charts.plain(cell), charts.interval_of(cell)) for cell in cells]
+    return digest(json.dumps(content, default=str))
 
 
 # ---- the legend ---------------------------------------------------------------------------------
 
 
-def unnamed(chart: Chart, direct: set[str]) -> dict[str, Mark]:
-    """The series that the drawing does not name, which a legend does; none where there is but one,
-    whose name its axis is."""
+def legend_entries(chart: Chart, direct: set[str]) -> dict[str, Mark]:
+    """The series that a legend names, with their marks: those that are not in `direct`, the series
+    named in the drawing itself.
+
+    There are none if the chart has a single series, as the axis' title names it.
+    """
     owners = chart.owners()
     alone = sum(mark.kind not in ("level", "span") for mark in owners.values()) == 1
     if alone and len(owners) == 1 + len(direct):
@@ -196,12 +198,15 @@ def unnamed(chart: Chart, direct: set[str]) -> dict[str, Mark]:
 
 
 def _legend(chart: Chart, wide: set[str], narrow: set[str]) -> str:
-    """Every series that is not named in the drawing; the scale of cells."""
-    looks, places, entries = palette.looks(chart), [*chart.owners()], list[str]()
-    for name, mark in unnamed(chart, narrow).items():
+    """The legend as an HTML list, with the scale of a heat map; "" if nothing has to be named.
+
+    `wide` and `narrow` are the series that the drawing of that width names itself.
+    """
+    looks, series, entries = palette.looks(chart), [*chart.owners()], list[str]()
+    for name, mark in legend_entries(chart, narrow).items():
         direct = ' class="direct"' if name in wide else ""
-        series, swatch = places.index(name), _swatch(mark, looks[name])
-        entries.append(f'<li data-s="{series}"{direct}>{swatch}{escape(name)}</li>')
+        swatch = f"{_swatch(mark, looks[name])}{escape(name)}"
+        entries.append(f'<li data-s="{series.index(name)}"{direct}>{swatch}</li>')
     for mark in chart.marks:
         if mark.kind == "cells":
             low, high = (number(end) for end in marks.scale_of(chart, mark))
@@ -210,8 +215,8 @@ def _legend(chart: Chart, wide: set[str], narrow: set[str]) -> str:
 
 
 def _swatch(mark: Mark, look: Look) -> str:
-    runs = mark.kind in ("line", "level")
-    kinds = ["line"] * runs + ["dashed"] * bool(runs and look.dash)
-    sign = look.glyph if not runs or (mark.kind == "line" and mark.markers) else ""
-    sign = replace(look, marker="s").glyph if mark.kind == "bars" else sign
-    return f'<i class="{" ".join(kinds)}" style="color:{variable(look.color)}">{sign}</i>'
+    """A sample of a series' look, for the legend: its line, its marker, or both."""
+    is_line = mark.kind in ("line", "level")
+    kinds = "line dashed" if is_line and look.dash else "line" if is_line else ""
+    glyph = look.glyph if not is_line or (mark.kind == "line" and mark.markers) else ""
+    return f'<i class="{kinds}" style="color:{variable(look.color)}">{glyph}</i>'

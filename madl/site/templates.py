@@ -1,12 +1,13 @@
-"""Templates of pages: found in their folders, rendered with one line for what is wrong in them.
+"""Loads and renders the templates of pages; what is wrong in one is an error of one line.
 
-A template prints what a call returns, which is Markdown or HTML, and values, which are words
-whatever stands in them.
+A template prints the texts that calls return, which are Markdown or HTML, as they are, and escapes
+all other values.
 """
 
 import difflib
 import functools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -18,10 +19,17 @@ from madl.running.project import Project
 from madl.site import prose
 from madl.site.markup import words
 
+_MISTAKES = (  # what a template's own expressions can raise
+    *(jinja2.TemplateError, ArithmeticError, AttributeError, LookupError),
+    *(TypeError, ValueError, RecursionError),
+)
 
-def _environment(project: Project) -> jinja2.Environment:
+
+@functools.cache
+def _environment(*folders: Path) -> jinja2.Environment:
+    """Jinja's environment of these folders, in which a template is compiled once."""
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader([project.templates, project.experiments]),
+        loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
         extensions=[prose.Claims],
         trim_blocks=True,
@@ -32,16 +40,14 @@ def _environment(project: Project) -> jinja2.Environment:
     )
 
 
-_MISTAKES = (  # what a template's own expressions can raise
-    *(jinja2.TemplateError, ArithmeticError, AttributeError, LookupError),
-    *(TypeError, ValueError, RecursionError),
-)
-
-
 def load(project: Project, name: str, mend: str) -> jinja2.Template:
-    """Raises: MadlError: there is none, or it cannot be read; `mend` says what to do without."""
+    """The template of this name; `mend` ends the error where there is none: what to do.
+
+    Raises:
+        MadlError: there is none, or it cannot be read.
+    """
     try:
-        return _environment(project).get_template(name)
+        return _environment(project.templates, project.experiments).get_template(name)
     except jinja2.TemplateNotFound as error:
         where = "experiments" if "/" in name else "templates"
         raise MadlError(f"there is no {where}/{name}; {mend}") from error
@@ -51,33 +57,46 @@ def load(project: Project, name: str, mend: str) -> jinja2.Template:
         raise MadlError(f"template {name}: {why(error)}; save it as UTF-8 text") from error
 
 
-def render(template: jinja2.Template, globals_: Mapping[str, Any]) -> str:
+def render(template: jinja2.Template, names: Mapping[str, Any]) -> str:
+    """Render a template; `names` are the functions and values that it may use.
+
+    Raises:
+        MadlError: the template is wrong, or a function that it calls fails.
+    """
     try:
-        return _rendered(template.render, f"template {template.name}", globals_)
+        return _render(template.render, f"template {template.name}", names)
     except MadlError as error:
         named = str(error) if str(template.name) in str(error) else f"{template.name}: {error}"
         raise MadlError(named) from error
 
 
-def line(project: Project, text: str, where: str, globals_: Mapping[str, Any]) -> str:
-    """A text of its own that names what a template may, on one line.
+def render_line(project: Project, text: str, where: str, names: Mapping[str, Any]) -> str:
+    """Render a text that is no file, as a template, on one line; `where` names it in an error."""
+    environment = _environment(project.templates, project.experiments)
+    return _line(lambda known: environment.from_string(text).render(known), where, names)
 
-    Raises:
-        MadlError: it cannot be read, or names what there is not; `where` says whose text it is.
-    """
-    made = _rendered(
-        lambda known: _environment(project).from_string(text).render(known), where, globals_
+
+def render_block(project: Project, name: str, block: str, names: Mapping[str, Any]) -> str:
+    """Render one block of a template, on one line."""
+    template = load(project, name, "write one")
+    if (render := template.blocks.get(block)) is None:
+        raise MadlError(f"template {name} has no block {block!r}; write one")
+    return _line(
+        lambda known: "".join(render(template.new_context(known))), f"template {name}", names
     )
-    return " ".join(made.split())
 
 
-def _rendered(
-    make: Callable[[dict[str, Any]], str], where: str, globals_: Mapping[str, Any]
-) -> str:
+def _line(render: Callable[[dict[str, Any]], str], where: str, names: Mapping[str, Any]) -> str:
+    """Call `_render`, and put its text on one line."""
+    return " ".join(_render(render, where, names).split())
+
+
+def _render(render: Callable[[dict[str, Any]], str], where: str, names: Mapping[str, Any]) -> str:
+    """Call `render` with the names; a mistake in the template becomes a MadlError."""
     try:
-        return make(_named(globals_))
+        return render({name: _as_markup(n) if callable(n) else n for name, n in names.items()})
     except jinja2.UndefinedError as error:
-        raise MadlError(f"{where}: {error}; {_instead(error, globals_)}") from error
+        raise MadlError(f"{where}: {error}; {_instead(error, names)}") from error
     except _MISTAKES as error:
         calculates = (
             "; compute it in page.py, page.numbers(…)" if isinstance(error, TypeError) else ""
@@ -85,38 +104,22 @@ def _rendered(
         raise MadlError(f"{where}: {' '.join(str(error).split())}{calculates}") from error
 
 
-def _instead(error: jinja2.UndefinedError, globals_: Mapping[str, Any]) -> str:
-    """What to write in the place of a name that there is not."""
+def _instead(error: jinja2.UndefinedError, names: Mapping[str, Any]) -> str:
+    """A hint: the known name that is closest to the undefined one, and where names come from."""
     unknown = str(error).split("'")[1::2] or [""]
-    (close,) = difflib.get_close_matches(unknown[0], globals_, n=1) or [""]
+    (close,) = difflib.get_close_matches(unknown[0], names, n=1) or [""]
     return (
         f"{f'did you mean {close}? ' if close else ''}correct the name, or declare a number of a "
         "page in its page.py, page.numbers(…)"
     )
 
 
-def _named(globals_: Mapping[str, Any]) -> dict[str, Any]:
-    """What a template knows by name; the text that a call returns is not escaped."""
-    return {name: _made(one) if callable(one) else one for name, one in globals_.items()}
+def _as_markup(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose texts become `Markup`, which a template does not escape."""
 
+    @functools.wraps(function)
+    def unescaped(*arguments: Any, **more: Any) -> Any:
+        result = function(*arguments, **more)
+        return Markup(result) if isinstance(result, str) else result
 
-def _made(call: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(call)
-    def made(*arguments: Any, **more: Any) -> Any:
-        found = call(*arguments, **more)
-        return Markup(found) if isinstance(found, str) else found
-
-    return made
-
-
-def block(project: Project, name: str, block: str, globals_: Mapping[str, Any]) -> str:
-    """One block of a template, on one line."""
-    template = load(project, name, "write one")
-    if block not in template.blocks:
-        raise MadlError(f"template {name} has no block {block!r}; write one")
-    made = _rendered(
-        lambda known: "".join(template.blocks[block](template.new_context(known))),
-        f"template {name}",
-        globals_,
-    )
-    return " ".join(made.split())
+    return unescaped

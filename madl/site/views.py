@@ -1,60 +1,54 @@
-"""What a page is made from: one experiment's records on this machine, and on the others.
+"""Views: one experiment's records on a machine, with the claims, numbers and charts made of them.
 
-A view computes results, numbers and rows from records and nothing else; what is missing is said.
-Views of committed evidence stand beside this machine's own, or in its place where it has none.
+A view computes everything from records; where they are missing, it says so. A page shows one view,
+the most complete, and compares it with those of other machines and workloads.
 
-A record that cannot be used counts as missing, and a claim or chart that fails as not made, where
-`Problems` only take note of it; where they raise, it is an error.
+If `Problems` collect, a record that cannot be used counts as missing, and a claim or chart that
+fails as not made; if they raise, both are errors.
 """
 
 import functools
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError
-from madl.logbook import benchmarks
+from madl.logbook import benchmarks, equivalences
 from madl.logbook.charts import Chart, NoRows
-from madl.logbook.claims import Contrast, Result, judge
+from madl.logbook.claims import Claim, Contrast, Result, judge
 from madl.logbook.experiment import TUNING, Experiment, Question
 from madl.logbook.numbers import Number, number_of
 from madl.logbook.records import (
     Case,
     Failed,
     NoSuchValue,
-    Params,
     Pending,
-    Published,
     Record,
     Records,
     Scalar,
     Source,
+    Store,
     Unplanned,
     published_by_machine,
     sealed,
 )
-from madl.logbook.stats import counted
-from madl.running.plans import (
-    Listed,
-    Readable,
-    StoredPlan,
-    most_complete,
-    published_plans,
-    readied,
-    transferred,
+from madl.logbook.values import pluralize
+from madl.running.evidence import (
+    Evidence,
+    EvidenceTable,
+    borrowed_result,
+    choose_evidence,
+    tolerant,
+    with_workload,
 )
+from madl.running.plans import ExplicitPlan, RunPlan, explicit_plan
 from madl.site.again import Again, run_again
 from madl.site.markup import NOT_RUN
-from madl.training import workloads
 
 log = logging.getLogger(__name__)
 
-BLOCKED = {  # why a comparison of times is none
-    "contended": "other programs kept the machine busy; run it again with --force",
-    "unknown load": "how busy the machine was meanwhile is not known",
-}
 _OF_AN_EMPTY_SEQUENCE = (NoRows, LookupError, ValueError, ArithmeticError, StopIteration)
 T = TypeVar("T")
 Status = Literal["answered", "partly", "open"]
@@ -62,28 +56,36 @@ Status = Literal["answered", "partly", "open"]
 
 @dataclass
 class Problems:
-    """What was wrong with records, claims and charts, one line each, while pages were made."""
+    """Faults of records, claims and charts that were met while pages were made, a line each."""
 
     raises: bool = False  # rather than going on without it
-    said: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
 
     def note(self, problem: object) -> None:
-        """Take note of it. Raises: MadlError: it, if that is asked for."""
+        """Keep a problem's line, if it is new.
+
+        Raises:
+            MadlError: the problem, if `raises` is set.
+        """
         line = " ".join(str(problem).split())
         if self.raises:
             raise problem if isinstance(problem, MadlError) else MadlError(line)
-        if not any(said.endswith(line) for said in self.said):  # alone, or behind where it was met
-            self.said.append(line)
+        if not any(known.endswith(line) for known in self.lines):  # it may say first where
+            self.lines.append(line)
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One experiment as one machine has it under one plan."""
+    """One experiment's records on one machine under one plan, and what is made of them."""
 
     name: str
-    plan: StoredPlan
-    elsewhere: Sequence[Source] = ()  # other machines' evidence, for what this one cannot run
+    evidence: Evidence
+    lenders: Sequence[Source] = ()  # the published machines, for what this one cannot run
     problems: Problems = field(default_factory=lambda: Problems(raises=True))
+
+    @property
+    def plan(self) -> RunPlan:
+        return self.evidence.plan
 
     @property
     def experiment(self) -> Experiment:
@@ -91,77 +93,80 @@ class View:
 
     @functools.cached_property
     def cases(self) -> list[Case]:
-        return self.plan.cases(self.name) if self.plan.is_ready(self.name) else []
+        """The experiment's cases; none until what it needs is there to say which they are."""
+        return self.evidence.cases(self.name) if self.evidence.is_ready(self.name) else []
 
     @functools.cached_property
     def own(self) -> list[Record]:
-        """The good results of this experiment on this machine."""
-        return self.plan.good(self.name)
+        """The experiment's results that this view's machine made itself."""
+        return self.evidence.good(self.name)
 
     @functools.cached_property
     def used(self) -> list[Record]:
-        """What stands behind the page: this experiment's results, borrowed ones included."""
+        """The experiment's results that the page shows, borrowed ones included."""
         return [record for record in self.stored if record.case.experiment == self.name]
 
     @functools.cached_property
     def planned(self) -> list[tuple[Case, Record | None]]:
-        """Every case that the page reads with its result: those it needs, then its own."""
-        plan = self.plan
-        names = [n for n in (*self.experiment.needs, self.name) if plan.is_ready(n)]
-        return [(case, self._result(case)) for name in names for case in plan.cases(name)]
+        """Every case that the page reads, with its result or None: of the experiments that it needs
+        first, then its own.
+        """
+        return self._results((*self.experiment.needs, self.name))
 
     @property
     def stored(self) -> list[Record]:
-        """The results that the page reads, as they are stored."""
+        """The results that the page reads as they are stored, so with test values."""
         return [record for _, record in self.planned if record is not None]
 
     @functools.cached_property
     def records(self) -> Records:
-        """What claims and charts see: those results, sealed, and what is missing."""
+        """The page's sealed results and its cases without one; those of tuning are in `tuning`."""
         tuning = f"{self.name}{TUNING}"
 
-        def of(is_tuning: bool) -> tuple[list[Record], list[Case]]:
-            some = [one for one in self.planned if (one[0].experiment == tuning) is is_tuning]
-            there = [sealed(record) for _, record in some if record is not None]
-            return there, [case for case, record in some if record is None]
+        def part(is_tuning: bool) -> tuple[list[Record], list[Case]]:
+            planned = [(c, r) for c, r in self.planned if (c.experiment == tuning) is is_tuning]
+            results = [sealed(record) for _, record in planned if record is not None]
+            return results, [case for case, record in planned if record is None]
 
-        return Records(*of(False), tuning=Records(*of(True)))
+        return Records(*part(False), tuning=Records(*part(True)))
 
-    def _result(self, case: Case) -> Record | None:
-        """A case's result; what this machine cannot run as another one has it."""
-        record = self.plan.store.get(case)
-        if record and record.status == "ok":
-            return record
-        if record is None or record.status != "skipped" or not self.plan.stands(record):
-            return None
-        others = (source.get(case) for source in self.elsewhere)
-        return next((other for other in others if other and other.status == "ok"), None)
+    def _results(self, names: Iterable[str]) -> list[tuple[Case, Record | None]]:
+        """Every known case of these experiments, with its result (perhaps borrowed) or None."""
+        row = self.evidence
+        cases = [case for name in names if row.is_ready(name) for case in row.cases(name)]
+        return [(case, borrowed_result(row, case, self.lenders)) for case in cases]
 
     @functools.cached_property
     def borrowed(self) -> list[Record]:
-        """What other machines ran of this experiment because this one cannot."""
+        """Results of other machines for cases that this one cannot run."""
         keys = {record.case.key for record in self.skipped}
         return [record for record in self.used if record.case.key in keys]
 
+    @property
+    def lent(self) -> dict[str, list[Record]]:
+        """The borrowed results by the machine that they are of."""
+        hosts = dict.fromkeys(record.run.host for record in self.borrowed)
+        return {host: [r for r in self.borrowed if r.run.host == host] for host in hosts}
+
     @functools.cached_property
     def skipped(self) -> list[Record]:
-        """The cases that this machine cannot run, each with the reason."""
-        finished = self.plan.finished(self.name) if self.cases else []
+        """The records of cases that this machine cannot run; their `error` is the reason."""
+        finished = self.evidence.finished(self.name) if self.cases else []
         return [record for record in finished if record.status == "skipped"]
 
     @property
-    def published(self) -> bool:
-        return self.plan.host is not None
+    def is_published(self) -> bool:
+        return self.evidence.host is not None
 
     @property
-    def is_complete(self) -> bool:
-        return self.plan.has_all(self.name)
+    def is_whole(self) -> bool:
+        return self.evidence.is_whole(self.name)
 
     @functools.cached_property
-    def is_older(self) -> bool:
-        """Whether some of it was measured by code that has changed since."""
-        code = self.plan.project.code(self.name)
-        return any(record.run.code != code for record in self.own)
+    def age(self) -> str:
+        """How the code that measured stands to today's ("by earlier code"); "" where equal."""
+        project, codes = self.plan.project, {record.run.code for record in self.own}
+        return equivalences.age(project.docs / "data", self.name, codes, project.code(self.name))
 
     @property
     def why_skipped(self) -> str:
@@ -169,148 +174,140 @@ class View:
 
     @property
     def progress(self) -> str:
+        """How many cases have results, "3 of 5 cases", or why there are none."""
         if why := self.plan.why_unsuitable(self.name):
             return why
         if not self.cases:
             return "waiting for " + ", ".join(self.experiment.needs)
         skipped = f", {len(self.skipped)} not for this machine" if self.skipped else ""
-        return f"{len(self.own)} of {counted(len(self.cases), 'case')}{skipped}"
+        return f"{len(self.own)} of {pluralize(len(self.cases), 'case')}{skipped}"
 
     # ---- what the records say -------------------------------------------------------------------
 
-    @property
+    @functools.cached_property
     def measured(self) -> dict[str, Result]:
-        """The primary claims that this run has measured; what is borrowed is another's."""
+        """The results of primary claims that read no borrowed case, by name."""
         borrowed = {record.case.key for record in self.borrowed}
         return {
-            name: made
-            for name, made in self.results.items()
-            if made.primary and made.contrast is not None
-            if not any(case.key in borrowed for case in made.cases)
+            name: result
+            for name, result in self.results.items()
+            if result.primary and result.contrast is not None
+            if not any(case.key in borrowed for case in result.cases)
         }
 
     @property
     def claimed(self) -> list[Case]:
-        """The cases that they read."""
-        read = (case for made in self.measured.values() for case in made.cases)
-        return list({case.key: case for case in read}.values())
+        """The cases that the claims of `measured` read."""
+        cases = (case for result in self.measured.values() for case in result.cases)
+        return list({case.key: case for case in cases}.values())
 
     @functools.cached_property
     def results(self) -> dict[str, Result]:
-        """Every claim of the page, its primary ones judged as one family."""
-        contrasts, missing = self._tested
-        registered = {record.case.key: record.run for record in self.used}
-        return judge(self.experiment.claims, contrasts, missing, registered)
+        """The result of every claim by name, the primary ones judged as one family."""
+        claims = self.experiment.claims
+        contrasts = {name: self._contrast(claim) for name, claim in claims.items()}
+        return judge(claims, contrasts, {record.case.key: record.run for record in self.used})
+
+    def _contrast(self, claim: Claim) -> Contrast | str:
+        """A claim's contrast, or the reason why there is none."""
+        try:
+            contrast = self._try(f"claim {claim.name}", claim.contrast)
+        except self._missing as error:
+            return str(error) if isinstance(error, Failed) else self.why_missing
+        return contrast or "it could not be computed"
 
     @functools.cached_property
     def again(self) -> Mapping[str, Mapping[str, Any]]:
-        """Published claims on times that were run again, by claim (see `benchmarks.repeated`)."""
-        if not (self.published and self.own):
+        """The page's claims on times, measured again: outcomes by claim (`benchmarks.repeated`)."""
+        if not (self.is_published and self.own):
             return {}
         run = self.own[0].run
         return benchmarks.repeated(self.name, machine=run.host, code=run.code)
 
     @functools.cached_property
     def numbers(self) -> dict[str, Number | None]:
-        """What the template prints by name; None where records are missing."""
+        """The numbers that the template prints, by name; None where records are missing."""
 
         def named(name: str, make: Callable[[Records], Any]) -> Callable[[Records], Number]:
             return lambda r: number_of(name, make(r), r)
 
-        every = self.experiment.made_numbers.items()
-        return {name: self._made(name, named(name, make)) for name, make in every}
-
-    @functools.cached_property
-    def _tested(self) -> tuple[dict[str, Contrast], dict[str, str]]:
-        """What each claim's test gives, and why the others were not measured."""
-        contrasts: dict[str, Contrast] = {}
-        missing: dict[str, str] = {}
-        for name, claim in self.experiment.claims.items():
-            try:
-                made = self._tried(f"claim {name}", functools.partial(_compared, claim.test))
-            except self._missing as error:
-                missing[name] = str(error) if isinstance(error, Failed) else self.why_missing
-                continue
-            if made is None:
-                missing[name] = "it could not be computed"
-            elif made.comparison.blocked:
-                missing[name] = BLOCKED[made.comparison.blocked]
-            else:
-                contrasts[name] = made
-        return contrasts, missing
+        makers = self.experiment.made_numbers.items()
+        return {name: self._make(name, named(name, make)) for name, make in makers}
 
     @property
     def why_missing(self) -> str:
         """Why something could not be measured here, in a few words."""
-        return self.why_skipped if self.is_complete else self.progress
+        return self.why_skipped if self.is_whole else self.progress
 
     @functools.cached_property
     def shown(self) -> dict[str, Any]:
-        """Every chart, drawing's rows, table's rows and text; None where records are missing."""
+        """Every chart, drawing's rows, table's rows and text by name; None if it cannot be made."""
         return {
-            name: self._made(name, shown.make, shown.reads)
+            name: self._make(name, shown.make, shown.reads)
             for name, shown in self.experiment.shown.items()
         }
 
-    def _beside(self, names: Sequence[str]) -> Records:
-        """The page's records, and those that there are of experiments it does not wait for."""
-        cases = [c for name in names if self.plan.is_ready(name) for c in self.plan.cases(name)]
-        found = [record for case in cases if (record := self._result(case))]
-        return Records((*self.records, *map(sealed, found)), self.records.missing)
+    def _records_and(self, names: Sequence[str]) -> Records:
+        """The page's records, and all results that these further experiments have."""
+        records = [sealed(record) for _, record in self._results(names) if record]
+        return Records((*self.records, *records), self.records.missing)
 
-    def _made(self, name: str, make: Callable[[Records], Any], reads: Sequence[str] = ()) -> Any:
+    def _make(self, name: str, make: Callable[[Records], Any], reads: Sequence[str] = ()) -> Any:
+        """The number, chart or table that `make` returns; None if empty, failed or unmeasured."""
         try:
-            made = self._tried(name, make, reads)
+            value = self._try(name, make, reads)
         except self._missing:
             return None
-        return made if isinstance(made, Chart) else made or None
+        return value if isinstance(value, Chart) else value or None
 
-    def _tried(
-        self, what: str, make: Callable[[Records], T], reads: Sequence[str] = ()
+    def _try(
+        self, subject: str, make: Callable[[Records], T], reads: Sequence[str] = ()
     ) -> T | None:
-        """What it makes; None where it fails and that is noted.
+        """The value that `make` returns; None if it fails, which is noted.
 
-        To ask for what no case is to give is a mistake, unless others' cases are read, too.
+        An error of missing records is raised. Once all are here, reading a case that is not planned
+        is a failure, too, unless `make` reads further experiments.
         """
-        mistakes = (NoSuchValue, Unplanned) if self._is_whole and not reads else (NoSuchValue,)
+        mistakes = (NoSuchValue, Unplanned) if self._has_all and not reads else (NoSuchValue,)
         try:
-            if (made := make(self._beside(reads) if reads else self.records)) is None:
+            value = make(self._records_and(reads) if reads else self.records)
+            if value is None:
                 raise TypeError("it returns nothing")
-            return made
+            return value
         except (Exception, SystemExit) as error:
             if isinstance(error, self._missing) and not isinstance(error, mistakes):
                 raise
-            self.failed(what, error)
+            self.note_failure(subject, error)
             return None
 
-    def failed(self, what: str, error: BaseException) -> None:
-        """Take note of what failed, and where."""
+    def note_failure(self, subject: str, error: BaseException) -> None:
+        """Note that a claim, number or chart failed, and where."""
         log.debug("%s", "".join(traceback.format_exception(error)))
-        self.problems.note(self.said_of(what, error))
+        self.problems.note(self.failure_line(subject, error))
 
-    def said_of(self, what: str, error: BaseException) -> str:
-        """A failure in one line: of what, of which experiment, where."""
+    def failure_line(self, subject: str, error: BaseException) -> str:
+        """A failure in one line: its subject, its experiment, where it happened."""
         if isinstance(error, NoSuchValue):
             return (
-                f"{what} of {self.name}: there is no value {error.name} in {error.where}; correct "
-                f"experiments/{self.name}/page.py, or, if it should be there, {error.mend}"
+                f"{subject} of {self.name}: there is no value {error.name} in {error.where}; "
+                f"correct experiments/{self.name}/page.py, or, if it should be there, {error.mend}"
             )
         if isinstance(error, MadlError | TypeError | Unplanned):
-            return f"{what} of {self.name}: {error}"
+            return f"{subject} of {self.name}: {error}"
         here = str(self.plan.project.experiments / self.name / "page.py")
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f.lineno for f in frames if f.filename == here]
         where = f" (experiments/{self.name}/page.py, line {lines[-1]})" if lines else ""
-        return f"{what} of {self.name}: {type(error).__name__}: {error}{where}"
+        return f"{subject} of {self.name}: {type(error).__name__}: {error}{where}"
 
     @property
     def is_broken(self) -> bool:
-        """Whether something of it failed, which `problems` have as `said_of` has it."""
-        return any(f" of {self.name}: " in problem for problem in self.problems.said)
+        """Whether a claim, number or chart of the page failed, which `problems` tell."""
+        return any(f" of {self.name}: " in problem for problem in self.problems.lines)
 
     @property
     def _missing(self) -> tuple[type[Exception], ...]:
-        """What records that are not there can raise; once all are there, that is a bug."""
+        """The errors that say that records are missing; once all are here, most are bugs."""
         return (Pending,) if self._is_all_here else (Pending, *_OF_AN_EMPTY_SEQUENCE)
 
     @property
@@ -318,9 +315,9 @@ class View:
         return bool(self.cases) and len(self.own) == len(self.cases)
 
     @property
-    def _is_whole(self) -> bool:
-        """Whether every case that the page can ask for is here."""
-        is_full = self.plan.profile.name == "full" and not isinstance(self.plan, Listed)
+    def _has_all(self) -> bool:
+        """Whether the full profile's cases all have results, so that no other can be asked for."""
+        is_full = self.plan.profile.name == "full" and not isinstance(self.plan, ExplicitPlan)
         return is_full and self._is_all_here
 
     @property
@@ -329,46 +326,44 @@ class View:
 
     @property
     def date(self) -> str:
-        """Of the last of its cases."""
+        """The day on which the last of its cases ran."""
         return max((r.run.started for r in self.own), default="")[:10]
-
-
-def _compared(test: Callable[[Records], Any], records: Records) -> Contrast:
-    if not isinstance(made := test(records), Contrast):
-        raise TypeError(f"it returns {type(made).__name__}; return a comparison, compare(a, b)")
-    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How much of what a question asks for has results: "9 of 9 sparsities × methods"."""
+    """How many of the combinations of values that a question asks for have results.
 
-    what: str
-    asked: int
+    As text: "9 of 9 sparsities × methods".
+    """
+
+    counted: str
+    required: int
     run: int
 
     def __str__(self) -> str:
-        return f"{self.run} of {self.asked} {self.what}"
+        return f"{self.run} of {self.required} {self.counted}"
 
     @property
     def is_whole(self) -> bool:
-        return self.run == self.asked
+        return self.run == self.required
 
 
 def coverage(question: Question, view: View) -> list[Coverage]:
-    """What was asked against what was run.
+    """The coverage of each of a question's requirements.
 
-    Cases are the experiment's own, unless what is asked names another `experiment` that it needs.
+    Its cases are the experiment's own, unless it names another `experiment` that this one needs.
 
     Raises:
-        MadlError: the question names a parameter that no case of the experiment has.
+        MadlError: the question names a parameter that no case has, or an experiment that this one
+            does not need.
     """
     read = [case for case, _ in view.planned]
     have = {case.key for case, record in view.planned if record is not None}
-    found: list[Coverage] = []
-    for asked in question.asked:
-        combinations = [{"experiment": view.name, **one} for one in asked.combinations]
-        names = {str(one["experiment"]) for one in combinations}
+    parts: list[Coverage] = []
+    for requirement in question.requirements:
+        combinations = [{"experiment": view.name, **c} for c in requirement.combinations]
+        names = {str(combination["experiment"]) for combination in combinations}
         if others := names - {view.name, *view.experiment.needs}:
             raise MadlError(
                 f"experiments/questions.toml, {question.id}: {view.name} does not need "
@@ -376,15 +371,15 @@ def coverage(question: Question, view: View) -> list[Coverage]:
             )
         cases = [case for case in read if case.experiment in names]
         known = sorted({name for case in cases for name in case.params})
-        unknown = [name for name in asked.values if cases and name not in ("experiment", *known)]
-        if unknown:
+        unknown = [n for n in requirement.values if n not in ("experiment", *known)]
+        if cases and unknown:
             raise MadlError(
                 f"experiments/questions.toml, {question.id}: no case of {', '.join(names)} has the "
                 f"parameter {unknown[0]!r}; known: {', '.join(known)}"
             )
         run = sum(_is_run(combination, cases, have) for combination in combinations)
-        found.append(Coverage(what=asked.counts, asked=len(combinations), run=run))
-    return found
+        parts.append(Coverage(counted=requirement.counts, required=len(combinations), run=run))
+    return parts
 
 
 def _is_run(combination: Mapping[str, Scalar], cases: Sequence[Case], have: set[str]) -> bool:
@@ -400,10 +395,11 @@ def _is_run(combination: Mapping[str, Scalar], cases: Sequence[Case], have: set[
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What one experiment's page is rendered from.
+    """One experiment's page before it is rendered: its views and its questions.
 
-    `view` is the most complete evidence of the asked workload, `others` the whole evidence of other
-    machines and workloads, `again` what of the published evidence was run again here.
+    `view` is the most complete evidence of the plan's workload; `others` are other machines and
+    workloads, whole or with the cases alone that claims read; `again` compares published cases that
+    ran again on this machine.
     """
 
     name: str
@@ -414,12 +410,12 @@ class Page:
 
     @property
     def path(self) -> str:
-        """Below `docs/`."""
+        """The path of the page, below `docs/`."""
         return f"labs/{self.name}.md" if self.questions else f"{self.name}.md"
 
     @property
     def folder(self) -> str:
-        """Below `docs/`, with its slash: where the page lies, and its files beside it."""
+        """The folder of the page and of the files beside it, below `docs/`: "labs/" or ""."""
         return "labs/" if self.questions else ""
 
     @functools.cached_property
@@ -428,135 +424,84 @@ class Page:
 
     @functools.cached_property
     def status(self) -> Status:
-        """Derived, never ticked: all that was asked has run, and all that is said comes of it."""
+        """The status of the page's questions: open without results; answered when every case has
+        run and every part of the page is made; else partly.
+        """
         view = self.view
         if not view.own or not self.questions:
             return "open"
-        made = (*view.shown.values(), *view.numbers.values())
+        shown = (*view.shown.values(), *view.numbers.values())
         done = (
-            view.is_complete
+            view.is_whole
             and all(part.is_whole for part in self.coverage)
-            and all(one.contrast is not None for one in view.results.values())
-            and all(one is not None for one in made)
+            and all(result.contrast is not None for result in view.results.values())
+            and all(value is not None for value in shown)
             and view.plan.profile.name != "smoke"
         )
         return "answered" if done else "partly"
 
 
-def pages(plan: StoredPlan, problems: Problems | None = None) -> list[Page]:
-    """Every experiment's page under this plan, published evidence merged in.
+def pages(plan: RunPlan, store: Store, problems: Problems | None = None) -> list[Page]:
+    """Every experiment's page under this plan, with this machine's and the published evidence.
 
     Raises:
         MadlError: a record, claim or chart that cannot be used or made, unless `problems` take
             note of it.
     """
     problems = problems or Problems(raises=True)
-    evidence, unusable = published_by_machine(plan.project.docs / "data")
-    for error in unusable:
+    for error in published_by_machine(plan.project.docs / "data")[1]:
         problems.note(error)
-    plan = replace(plan, store=Readable(plan.store, problems.note))
-    sources = _Sources(plan=plan, evidence=evidence, problems=problems)
-    return [_page(sources, name) for name in plan.project.pages()]
+    table = EvidenceTable(plan=plan.whole, own=tolerant(store.get, problems.note))
+    return [_page(table, name, problems) for name in plan.project.pages()]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sources:
-    """What pages are made from: this machine's store, and each machine's committed evidence."""
+def _page(table: EvidenceTable, name: str, problems: Problems) -> Page:
+    """An experiment's page: the evidence that it shows, the others', and what ran again here."""
+    lenders = tuple(table.published.values())
 
-    plan: StoredPlan
-    evidence: Mapping[str, Published]
-    problems: Problems
-    made: dict[object, StoredPlan] = field(default_factory=dict)
+    def view(row: Evidence) -> View:
+        return View(name=name, evidence=row, lenders=lenders, problems=problems)
 
-    @functools.cached_property
-    def machines(self) -> Mapping[str, Source]:
-        """What of each machine's evidence can be used."""
-        return {host: Readable(one, self.problems.note) for host, one in self.evidence.items()}
-
-    def workloads(self, host: str, experiment: str) -> list[Params]:
-        """Ours, and every other that a machine has results of."""
-        records = self.evidence[host].by_key.values()
-        named = (
-            workloads.of_case(r.case.params) for r in records if r.case.experiment == experiment
-        )
-        distinct = [self.plan.workload, *(one for one in named if one is not None)]
-        return list({frozenset(one.items()): one for one in distinct}.values())
-
-    @functools.cached_property
-    def own(self) -> StoredPlan:
-        return replace(self.plan.whole, is_fixed=True)
-
-    def published(self, workload: Params) -> list[StoredPlan]:
-        made = published_plans(replace(self.plan, workload=workload), self.machines)
-        of = frozenset(workload.items())
-        return [self.made.setdefault((plan.host, of), plan) for plan in made]
-
-
-@dataclass(frozen=True)
-class _Elsewhere:
-    """What was run elsewhere, with what was chosen here."""
-
-    there: Source
-    here: Source
-
-    def get(self, case: Case) -> Record | None:
-        return (self.here if case.experiment.endswith(TUNING) else self.there).get(case)
-
-
-def _claims_elsewhere(
-    sources: _Sources, view: View, whole: Sequence[StoredPlan]
-) -> Iterator[StoredPlan]:
-    """What other machines and workloads have of the cases that this one's primary claims read."""
-    name, here = view.name, view.plan
-    if not here.has_all(name):
-        return
-    known = [(plan.host, plan.workload) for plan in (here, *whole)]
-    claimed = view.claimed
-    for host, evidence in sources.machines.items():
-        for workload in sources.workloads(host, name):
-            if (host, workload) in known:
-                continue
-            there = _Elsewhere(evidence, here.store)
-            read = [transferred(case, workload) for case in claimed]
-            found = [c.params.get("seed") for c in read if c.experiment == name and there.get(c)]
-            never = {*here.seeds}.difference(found)  # as with `--seeds 3`
-            listed = {
-                one: [*here.cases(one)] for one in view.experiment.needs if one.endswith(TUNING)
-            }
-            for case in read:
-                if case.params.get("seed") not in never:
-                    listed.setdefault(case.experiment, []).append(case)
-            of = (here.project, there, here.profile, workload)
-            plan = Listed(*of, host=host, is_fixed=True, listed=listed)
-            if plan.good(name):
-                yield plan
-
-
-def _page(sources: _Sources, name: str) -> Page:
-    def view(plan: StoredPlan) -> View:
-        return View(
-            name=name,
-            plan=plan,
-            elsewhere=tuple(sources.machines.values()),
-            problems=sources.problems,
-        )
-
-    plan = sources.plan
-    published = sources.published(plan.workload)
-    here = most_complete(readied([sources.own, *published], name), name)
-    others = [
-        whole
-        for host in sources.machines
-        for workload in sources.workloads(host, name)
-        for other in readied(sources.published(workload), name)
-        if other.host == host and (host, workload) != (here.host, here.workload)
-        if (whole := most_complete([other], name)).has_all(name)
-    ]
-    asked = [question for question in plan.project.questions if question.stem == name]
-    of_ours = [here] * (here.host is not None) + [o for o in others if o.workload == plan.workload]
+    shown = choose_evidence(table.rows(name), name)
+    page = view(shown)
+    rows = table.rows(name, every_workload=True)
+    others = [r for r in rows if r.host is not None and r is not shown and r.is_whole(name)]
+    of_ours = [r for r in (shown, *others) if r.host is not None and r.workload == shown.workload]
     again = None
     if of_ours and of_ours[0].is_ready(name):
-        again = run_again(of_ours[0].cases(name), of_ours[0].store, plan.store)
-    shown = view(here)
-    others += _claims_elsewhere(sources, shown, others)
-    return Page(name=name, view=shown, others=list(map(view, others)), questions=asked, again=again)
+        assert table.own is not None
+        again = run_again(of_ours[0].cases(name), of_ours[0].source, table.own)
+    if page.is_whole:
+        claimed = [
+            _with_claimed_cases(row, table.published[row.host], page)
+            for row in rows
+            if row.host is not None and row not in (shown, *others)
+        ]
+        others += [row for row in claimed if row.good(name)]
+    return Page(
+        name=name,
+        view=page,
+        others=list(map(view, others)),
+        questions=[q for q in table.plan.project.questions if q.stem == name],
+        again=again,
+    )
+
+
+def _with_claimed_cases(row: Evidence, there: Source, page: View) -> Evidence:
+    """Another machine's evidence of only those cases that the page's primary claims read.
+
+    Only seeds that ran there count. Tuning is read from the page's own evidence: both follow the
+    same choices.
+    """
+    here = page.evidence
+
+    def record_of(case: Case) -> Record | None:
+        return (here.source if case.experiment.endswith(TUNING) else there)(case)
+
+    cases = [with_workload(case, row.workload) for case in page.claimed]
+    run = [case for case in cases if case.experiment == page.name and there(case)]
+    unrun_seeds = {*here.seeds}.difference(case.params.get("seed") for case in run)
+    cases = [case for case in cases if case.params.get("seed") not in unrun_seeds]
+    tuning = [c for n in page.experiment.needs if n.endswith(TUNING) for c in here.cases(n)]
+    plan = explicit_plan(row.plan, [*tuning, *cases])
+    return Evidence(plan=plan, source=record_of, host=row.host)

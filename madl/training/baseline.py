@@ -1,21 +1,22 @@
-"""The fine-tuned classifier that every lab starts from, and the two things done with it.
+"""The fine-tuned classifier that every lab starts from: its recipe, checkpoint and evaluation.
 
-Its recipe is part of the parameters of every case that uses it, so a case's key says which
+The recipe is part of the parameters of every case that uses it, so a case's key says which
 checkpoint it means. The checkpoint itself is an artifact: made once, found by its recipe.
 Imports torch only when a case runs, because plans are made without it.
 """
 
 import functools
-import hashlib
 import json
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madl.logbook.arms import Arm, arm
 from madl.logbook.experiment import Context, Plan
-from madl.logbook.records import Params, Records, Scalar
+from madl.logbook.numbers import ExactValue, percentage
+from madl.logbook.records import Params, Records, Scalar, digest_of
 from madl.training.tables import Columns
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PASSES = 2  # of fine-tuning: of one, two and three, what validation loss prefers on the tuning seed
+PASSES = 2  # epochs of fine-tuning: of 1 to 3, validation loss prefers 2 on the tuning seed
+PARTS = ("train", "validation", "test")
 
 RECIPE_FIELDS = (
     *("model", "dataset", "text_column", "label_column"),
@@ -35,34 +37,52 @@ RECIPE_FIELDS = (
 )
 
 
-def recipe_params(plan: Plan, seed: int) -> dict[str, Scalar]:
-    """What defines the baseline of this plan and seed, and the examples it is judged on."""
+def drawn_params(plan: Plan, seed: int, passes: int = PASSES) -> dict[str, Scalar]:
+    """The case parameters of the baseline: its recipe, and the sizes of its splits.
+
+    The seed draws the training, and which sentences train and which validate; `passes` are epochs.
+    """
     choose = plan.profile.choose
     return {
         "seed": seed,
+        "draw": seed,
         "max_length": choose(smoke=32, quick=128),
         "train_examples": choose(smoke=64, quick=None),
         "validation_examples": choose(smoke=32, quick=None),
         "test_examples": choose(smoke=64, quick=2000),
-        "epochs": choose(smoke=1, quick=1),
+        "epochs": choose(smoke=1, quick=passes),
         "learning_rate": 5e-5,
         "batch_size": 32,
         **plan.workload,
     }
 
 
-def drawn_params(plan: Plan, seed: int, passes: int = PASSES) -> dict[str, Scalar]:
-    """The same of a seed that draws its training and validation sentences, too."""
+def recipe(params: Params, further: Iterable[str] = ()) -> dict[str, Scalar]:
+    """The case parameters that define the baseline, and those named in `further`, where given.
+
+    What depends on these alone can be stored under their digest.
+    """
+    return {name: params[name] for name in (*RECIPE_FIELDS, *further) if name in params}
+
+
+def retraining_params(plan: Plan, learning_rate: float) -> Params:
+    """The case parameters that `retrain_` needs: sentences, learning rate, batch size."""
     return {
-        **recipe_params(plan, seed),
-        "draw": seed,
-        "epochs": plan.profile.choose(smoke=1, quick=passes),
+        "tune_examples": plan.profile.choose(smoke=32, quick=None),
+        "tune_learning_rate": learning_rate,
+        "tune_batch_size": 16,
     }
+
+
+def untrained_params(plan: Plan, seed: int) -> dict[str, Scalar]:
+    """The `drawn_params` that a case needs which trains nothing."""
+    params = drawn_params(plan, seed)
+    return {k: v for k, v in params.items() if k not in ("epochs", "learning_rate", "batch_size")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splits:
-    """The encoded splits, and the test split's fingerprint, for paired tests."""
+    """The encoded splits, and the fingerprint of the test split, which paired tests compare."""
 
     train: "Encoded"
     validation: "Encoded"
@@ -71,21 +91,20 @@ class Splits:
 
 
 def load_splits(params: Params) -> Splits:
-    """Load, cut to the parameters' sizes and encode; once per process."""
+    """The splits that case parameters ask for, cut to size and encoded; the last two are kept."""
+    sizes = tuple(optional(params, f"{part}_examples") for part in PARTS)
     return _load_splits(
-        str(params["model"]),
-        str(params["dataset"]),
-        columns_of(params),
-        _int(params["max_length"]),
-        *(_optional(params[f"{part}_examples"]) for part in ("train", "validation", "test")),
-        _optional(params.get("draw")),
+        *(str(params["model"]), str(params["dataset"]), columns_of(params)),
+        *(integer(params, "max_length"), sizes, optional(params, "draw")),
     )
 
 
 def columns_of(params: Params) -> Columns:
-    """The columns of the data set that a case reads."""
-    names = {name: params.get(f"{name}_column") for name in ("text", "label")}
-    return Columns(**{name: None if given is None else str(given) for name, given in names.items()})
+    """The text and label columns that case parameters name."""
+    text, label = (params.get(f"{name}_column") for name in ("text", "label"))
+    return Columns(
+        text=None if text is None else str(text), label=None if label is None else str(label)
+    )
 
 
 @functools.lru_cache(maxsize=2)
@@ -94,55 +113,44 @@ def _load_splits(
     name: str,
     columns: Columns,
     max_length: int,
-    train: int | None,
-    val: int | None,
-    test: int | None,
+    sizes: tuple[int | None, ...],
     draw: int | None,
 ) -> Splits:
+    """`load_splits` of parameters that can be hashed; `sizes` are those of `PARTS`."""
     from madl.training import data, models
 
     tokenizer = models.load_tokenizer(model)
     max_length = min(max_length, models.longest_input(model) or max_length)
     loaded = data.load_dataset(name, draw, columns)
-    parts = {
-        "train": loaded.train.first(train),
-        "validation": loaded.validation.first(val),
-        "test": loaded.test.first(test),
-    }
+    parts = {part: getattr(loaded, part).first(size) for part, size in zip(PARTS, sizes)}
     encoded = {k: data.encode(v, tokenizer, max_length=max_length) for k, v in parts.items()}
-    return Splits(
-        **encoded,
-        test_fingerprint=parts["test"].fingerprint,
-    )
+    return Splits(**encoded, test_fingerprint=parts["test"].fingerprint)
 
 
 def fine_tuned(params: Params, ctx: Context) -> "nn.Module":
-    """The baseline classifier, trained if its checkpoint is not there yet."""
+    """The baseline classifier; it is trained if its checkpoint is not there yet."""
     from madl.training import models
 
     return models.load_checkpoint(checkpoint(params, ctx))
 
 
 def history(params: Params, ctx: Context) -> dict[str, Any]:
-    """How that training went: loss per step, validation accuracy per epoch, arithmetic used."""
+    """The log of the baseline's training: `losses`, `validation_accuracies` by epoch, `bf16`."""
     return json.loads((checkpoint(params, ctx) / "history.json").read_text())
 
 
 def checkpoint(params: Params, ctx: Context) -> Path:
     """The folder of the baseline's weights, trained if it is not there yet."""
-    recipe = {field: params[field] for field in RECIPE_FIELDS if field in params}
-    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
-    return ctx.artifact(
-        f"baseline-{digest}", lambda folder: _fine_tune(recipe, params, ctx.device, folder)
-    )
+    name = f"baseline-{digest_of(recipe(params))}"
+    return ctx.artifact(name, lambda folder: _fine_tune(params, ctx.device, folder))
 
 
-def _fine_tune(recipe: Params, params: Params, device: str, folder: Path) -> None:
-    """Train, and look at validation data after every pass."""
+def _fine_tune(params: Params, device: str, folder: Path) -> None:
+    """Train the baseline, evaluate it after every epoch, and write checkpoint and history."""
     from madl.training import models, train
 
     splits = load_splits(params)
-    model = models.load_pretrained(str(recipe["model"]), seed=_int(recipe["seed"]))
+    model = models.load_pretrained(str(params["model"]), seed=integer(params, "seed"))
     bf16 = train.has_fast_bf16(device)
     accuracies: list[float] = []
 
@@ -150,41 +158,55 @@ def _fine_tune(recipe: Params, params: Params, device: str, folder: Path) -> Non
         accuracies.append(train.evaluate(model, splits.validation, device=device).accuracy)
         log.info("epoch %d: validation accuracy %.3f", epoch + 1, accuracies[-1])
 
-    how = training_recipe(recipe, bf16=bf16)
-    losses = train.train(model, splits.train, how, device=device, after_epoch=look)
+    by = training_recipe(params, bf16=bf16)
+    losses = train.train(model, splits.train, by, device=device, after_epoch=look)
     models.save_checkpoint(model, folder)
-    story = {"losses": losses, "validation_accuracies": accuracies, "bf16": bf16}
-    (folder / "history.json").write_text(json.dumps(story))
+    values = {"losses": losses, "validation_accuracies": accuracies, "bf16": bf16}
+    (folder / "history.json").write_text(json.dumps(values))
 
 
 def training_recipe(
     params: Params, *, bf16: bool = False, prefix: str = "", epochs: int | None = None
 ) -> "Recipe":
-    """The parameters (`{prefix}learning_rate`, …) as a recipe."""
+    """The recipe in the parameters `{prefix}learning_rate`, …; `epochs` overrides their number."""
     from madl.training.train import Recipe
 
     return Recipe(
-        epochs=epochs or _int(params[f"{prefix}epochs"]),
+        epochs=epochs or integer(params, f"{prefix}epochs"),
         learning_rate=float(params[f"{prefix}learning_rate"] or 0),
-        batch_size=_int(params[f"{prefix}batch_size"]),
-        seed=_int(params["seed"]),
+        batch_size=integer(params, f"{prefix}batch_size"),
+        seed=integer(params, "seed"),
         bf16=bf16,
     )
 
 
+def retrain_(model: "nn.Module", params: Params, device: str) -> None:
+    """Train a changed model for one epoch more, in place, by its `tune_` parameters."""
+    from madl.training.train import train
+
+    examples = load_splits(params).train.first(optional(params, "tune_examples"))
+    by = training_recipe(params, prefix="tune_", epochs=1)
+    train(model, examples, by, device=device)
+
+
 def fp32(r: Records) -> Arm:
-    """The fine-tuned model as every page shows it: judged once, by the experiment `baseline`."""
+    """The arm of the fine-tuned model as it is, which the experiment `baseline` evaluates."""
     return arm(r, "FP32", method="fp32")
 
 
 def larger_class(r: Records) -> float:
-    """Accuracy on test of always answering with the larger class."""
+    """The share of the test split, 0…1, that always answering with the larger class gets right."""
     share = float(fp32(r).value("positive_share"))
     return max(share, 1 - share)
 
 
+def guessing(r: Records) -> ExactValue:
+    """`larger_class` in per cent, as a number of a page."""
+    return percentage(larger_class(r), fp32(r).records)
+
+
 def judge(model: "nn.Module", params: Params, device: str, *, bf16: bool = False) -> dict[str, Any]:
-    """Test accuracy with per-example correctness, and validation accuracy, to choose by."""
+    """Evaluate on test and validation: the values of `judge_on_test` and `judge_on_validation`."""
     return {
         **judge_on_test(model, params, device, bf16=bf16),
         **judge_on_validation(model, params, device, bf16=bf16),
@@ -194,14 +216,10 @@ def judge(model: "nn.Module", params: Params, device: str, *, bf16: bool = False
 def judge_on_validation(
     model: "nn.Module", params: Params, device: str, *, bf16: bool = False
 ) -> dict[str, Any]:
-    """What there is to choose by.
-
-    `choosing_examples`, where it is among the parameters, says how many of the split choose.
-    """
+    """Evaluate on validation, to choose by: `validation_accuracy` and `validation_loss`."""
     from madl.training.train import evaluate
 
-    choosing = load_splits(params).validation.first(_optional(params.get("choosing_examples")))
-    validation = evaluate(model, choosing, device=device, bf16=bf16)
+    validation = evaluate(model, load_splits(params).validation, device=device, bf16=bf16)
     return {"validation_accuracy": validation.accuracy, "validation_loss": validation.loss}
 
 
@@ -213,13 +231,13 @@ def judge_on_test(
     keep_losses: bool = False,
     bf16: bool = False,
 ) -> dict[str, Any]:
-    """Test accuracy where nothing is chosen; `keep_losses` adds the loss of every example.
+    """Evaluate on test: `accuracy`, `loss`, and `outcomes`, which is every example's correctness.
 
-    `bf16` multiplies in bfloat16, as a model that was trained so may be judged too.
+    `keep_losses` adds `losses`, one per example. `bf16` multiplies in bfloat16, as training may do.
     """
     import numpy as np
 
-    from madl.logbook.stats import Outcomes
+    from madl.logbook.values import Outcomes
     from madl.training.train import evaluate
 
     splits = load_splits(params)
@@ -234,10 +252,13 @@ def judge_on_test(
     return values
 
 
-def _int(value: Scalar) -> int:
-    assert isinstance(value, int), value
+def integer(params: Params, name: str) -> int:
+    """A case parameter that is an int."""
+    value = params[name]
+    assert isinstance(value, int), (name, value)
     return value
 
 
-def _optional(value: Scalar) -> int | None:
-    return None if value is None else _int(value)
+def optional(params: Params, name: str) -> int | None:
+    """A case parameter that is an int; None where it is left out."""
+    return None if params.get(name) is None else integer(params, name)

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from madl import assets
 from madl.training.examples import Examples, Prepared, near_duplicates, prepare
@@ -41,12 +42,12 @@ class Split:
         return len(self.texts)
 
     def first(self, num_examples: int | None) -> "Split":
-        """At most that many examples: the order is already that of a hash, so this is a sample."""
+        """The first examples, or all for None; a sample, as they are in the order of a hash."""
         return Split(texts=self.texts[:num_examples], labels=self.labels[:num_examples])
 
     @property
     def fingerprint(self) -> str:
-        """Equal only for the same sentences in the same order: what a paired test needs."""
+        """A digest, equal only for the same examples in the same order, as paired tests need."""
         joined = "\n".join(f"{label}\t{text}" for label, text in zip(self.labels, self.texts))
         return hashlib.sha256(joined.encode()).hexdigest()[:12]
 
@@ -61,7 +62,7 @@ class Dataset:
 
 
 def load_dataset(name: str, draw: int | None = None, columns: Columns = RECOGNISED) -> Dataset:
-    """A preset, a folder, or a hub id.
+    """The splits of a preset, a folder or a hub id.
 
     `draw` names another choice of validation and training sentences; test is always the same.
 
@@ -73,7 +74,7 @@ def load_dataset(name: str, draw: int | None = None, columns: Columns = RECOGNIS
 
 @functools.lru_cache(maxsize=1)
 def prepared(name: str, columns: Columns = RECOGNISED) -> Prepared:
-    """The examples of a data set, and what was changed of them; once per process."""
+    """The examples of a data set, and what was changed of them; the last one is kept."""
     if name == "movie-snippets":
         path = assets.fetch(name) / "movieReviewSnippets_GroundTruth.txt"
         return Prepared(groups=near_duplicates(_read_snippets(path)))
@@ -84,13 +85,13 @@ def prepared(name: str, columns: Columns = RECOGNISED) -> Prepared:
 
 
 def _read_snippets(path: Path) -> Examples:
-    """Lines `id, mean rating, text`; positive is a rating above 0, exactly 0 is dropped."""
+    """(text, label) of lines `id, mean rating, text`: 1 above rating 0, 0 below, else dropped."""
     rows = [line.split("\t", 2) for line in path.read_text("utf-8").splitlines()]
     return [(text, int(float(rating) > 0)) for _, rating, text in rows if float(rating) != 0]
 
 
 def deal(examples: Prepared, draw: int | None) -> Dataset:
-    """Groups to test, where there is no test split, then to validation, then to training."""
+    """Deal groups to test (unless there is such a split), then to validation, the rest to train."""
     total = sum(map(len, examples.groups))
     num_test = min(TEST_EXAMPLES, total // 5) if examples.test is None else 0
     quota = {
@@ -107,8 +108,8 @@ def deal(examples: Prepared, draw: int | None) -> Dataset:
         part = next(name for name, size in quota.items() if len(parts[name]) < size)
         parts[part] += group
     if examples.test is not None:
-        each = _in_hash_order([[example] for example in examples.test])
-        parts["test"] = [example for group in each for example in group]
+        singles = _in_hash_order([[example] for example in examples.test])
+        parts["test"] = [example for (example,) in singles]
     return Dataset(**{name: _as_split(part) for name, part in parts.items()})
 
 
@@ -117,6 +118,7 @@ def _as_split(examples: Examples) -> Split:
 
 
 def _in_hash_order(groups: Sequence[Examples], draw: int | None = None) -> list[Examples]:
+    """Groups in the order of a hash of their first text; `draw` names another hash."""
     salt = "" if draw is None else f"{draw}\n"
     return sorted(groups, key=lambda g: hashlib.sha256(f"{salt}{g[0][0]}".encode()).digest())
 
@@ -133,39 +135,42 @@ class Encoded:
         return len(self.token_ids)
 
     def first(self, num_examples: int | None) -> "Encoded":
-        """At most that many examples; all of them for None."""
+        """The first examples, or all for None."""
+        return self.subset(range(len(self))[:num_examples])
+
+    def subset(self, indices: Iterable[int]) -> "Encoded":
+        """The examples at these indices, in that order."""
+        pairs = [(self.token_ids[i], self.labels[i]) for i in indices]
         return replace(
-            self, token_ids=self.token_ids[:num_examples], labels=self.labels[:num_examples]
+            self, token_ids=[ids for ids, _ in pairs], labels=[label for _, label in pairs]
         )
 
     def batch(self, indices: Sequence[int]) -> dict[str, Tensor]:
-        """The named examples, padded to their own longest."""
-        length = max(len(self.token_ids[i]) for i in indices)
-        input_ids = torch.full((len(indices), length), self.pad_id)  # (B, T)
-        attention_mask = torch.zeros_like(input_ids)  # (B, T)
-        for row, i in enumerate(indices):
-            ids = torch.tensor(self.token_ids[i])
-            input_ids[row, : len(ids)] = ids
-            attention_mask[row, : len(ids)] = 1
-        labels = torch.tensor([self.labels[i] for i in indices])  # (B,)
-        return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+        """The examples at these indices as tensors, padded to the longest of them."""
+        ids = [torch.tensor(self.token_ids[i]) for i in indices]
+        words = [torch.ones_like(row) for row in ids]
+        return {
+            "input_ids": pad_sequence(ids, batch_first=True, padding_value=self.pad_id),  # (B, T)
+            "attention_mask": pad_sequence(words, batch_first=True),  # (B, T)
+            "labels": torch.tensor([self.labels[i] for i in indices]),  # (B,)
+        }
 
 
 def encode(split: Split, tokenizer: Any, *, max_length: int) -> Encoded:
-    """Tokenize; longer texts are cut at `max_length` tokens."""
+    """Tokenize a split; longer texts are cut at `max_length` tokens."""
     ids = tokenizer(list(split.texts), truncation=True, max_length=max_length)["input_ids"]
     return Encoded(token_ids=ids, labels=split.labels, pad_id=tokenizer.pad_token_id)
 
 
 def batches_by_length(data: Encoded, batch_size: int) -> Iterator[list[int]]:
-    """Indices of every example once, neighbours in length together: for evaluation."""
+    """Batches of indices, for evaluation: every example once, from the shortest to the longest."""
     order = sorted(range(len(data)), key=lambda i: len(data.token_ids[i]))
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
 
 
 def shuffled_batches(data: Encoded, batch_size: int, seed: int) -> list[list[int]]:
-    """One epoch in random order, yet batches of similar length: pools of 50 batches are sorted."""
+    """Batches of indices of one epoch, in random order; texts of a batch are of similar length."""
     rng = random.Random(seed)
     order = list(range(len(data)))
     rng.shuffle(order)

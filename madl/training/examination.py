@@ -1,12 +1,12 @@
-"""Whether a model and data that a user brings can be worked with, looked at before anything runs.
+"""Examination of a model and data that a user brings, before anything runs.
 
-What cannot be loaded, batched, trained or judged is refused in a line. What one question needs and
-this model has not is kept by name, for plans: a question then says so, and none of its cases fail.
-An examination is a function of the workload and of the code, and is done once.
+What cannot be loaded, batched, trained or evaluated is refused with one line. If the model lacks
+what only some questions need, the reason is kept by the name of that requirement: plans leave these
+questions out and say why, so that none of their cases fail. An examination depends on the workload
+and the code alone, and is done once.
 """
 
 import contextlib
-import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madl.errors import MadlError, WrongCommand
+from madl.errors import MadlError, WrongCommand, first_line
 from madl.files import write_atomically
 from madl.logbook.experiment import CUT, EXPORT
-from madl.logbook.records import Params
+from madl.logbook.records import Params, digest_of
 from madl.machine import sources
 from madl.training import workloads
 
@@ -30,12 +30,12 @@ SAMPLE = 1000  # texts whose tokens are counted
 BATCH = 4
 LENGTH = 128  # tokens, where the workload states none
 FEWEST_POSITIONS = 64
-MANY_UNKNOWN = 0.05  # of all tokens: more is worth a sentence
+MANY_UNKNOWN = 0.05  # share of all tokens; more is reported as a change of the data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """Facts about a workload in words, and what its model lacks: requirement → why."""
+    """Facts about a workload in words; `lacks`: requirement → why the model does not meet it."""
 
     model: str
     data: str
@@ -44,21 +44,22 @@ class Examination:
 
 
 def is_needed(workload: Params) -> bool:
-    """Whether the model or the data are not those of a preset."""
+    """Whether a workload has to be examined: its model or its data are not a preset's."""
     return not (_is_preset(workload, "model") and _is_preset(workload, "dataset"))
 
 
 def _is_preset(workload: Params, name: str) -> bool:
+    """Whether this part of the workload, `model` or `dataset`, is that of a preset."""
     return workload[name] in {getattr(preset, name) for preset in workloads.PRESETS.values()}
 
 
 def known(state: Path, workload: Params) -> Examination | None:
-    """The last examination of this workload; None where there was none."""
+    """The stored examination of this workload, by whichever code; None: there is none."""
     return _stored(state, workload)[1]
 
 
 def examined(state: Path, workload: Params) -> Examination:
-    """The examination of this workload by today's code.
+    """The examination of this workload by today's code; it is done and stored if there is none.
 
     Raises:
         WrongCommand: nothing can be done with this model, or with these data.
@@ -68,17 +69,16 @@ def examined(state: Path, workload: Params) -> Examination:
     if stored and by == code:
         return stored
     try:
-        made = examine(workload)
+        examination = examine(workload)
     except MadlError as error:
         raise WrongCommand(str(error)) from error
-    path = _path(state, workload)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps({"code": code, "examination": asdict(made)}))
-    return made
+    content = {"code": code, "examination": asdict(examination)}
+    write_atomically(_path(state, workload), json.dumps(content))
+    return examination
 
 
 def _stored(state: Path, workload: Params) -> tuple[str, Examination | None]:
-    """The digest of the code that made it, and the examination; one that is damaged is none."""
+    """(digest of the code, examination) as stored; ("", None) if missing or damaged."""
     try:
         content: Any = json.loads(_path(state, workload).read_text("utf-8"))
         fields: dict[str, Any] = content["examination"]
@@ -88,12 +88,12 @@ def _stored(state: Path, workload: Params) -> tuple[str, Examination | None]:
 
 
 def _path(state: Path, workload: Params) -> Path:
-    named = json.dumps(dict(workload), sort_keys=True)
-    return state / "examined" / f"{hashlib.sha256(named.encode()).hexdigest()[:12]}.json"
+    """The file of a workload's examination."""
+    return state / "examined" / f"{digest_of(workload)}.json"
 
 
 def examine(workload: Params) -> Examination:
-    """Load, encode, train a step, and try what single questions need.
+    """Load, encode, train one step, and try what single questions need, for this workload.
 
     Raises:
         MadlError: what is wrong with the model or the data, and what to do.
@@ -102,11 +102,12 @@ def examine(workload: Params) -> Examination:
 
     name = str(workload["model"])
     tokenizer = models.load_tokenizer(name)
+    model: Any
     model, head = models.load_with_new_head(name, seed=0)
     columns = baseline.columns_of(workload)
     dataset = data.load_dataset(str(workload["dataset"]), 0, columns)
     changes = data_changes({"max_length": LENGTH, "draw": 0, **workload})
-    if len(tokenizer) > (entries := _entries(model)):
+    if len(tokenizer) > (entries := model.get_input_embeddings().num_embeddings):
         raise MadlError(
             f"the tokenizer of {name} has {len(tokenizer):,} tokens and its model {entries:,}; "
             "give a folder with files of one model to --model"
@@ -132,6 +133,7 @@ def examine(workload: Params) -> Examination:
 
 
 def _train_a_step(name: str, model: Any, batch: "Mapping[str, Tensor]") -> None:
+    """Run the model forward and backward on a batch. Raises MadlError: it fails."""
     try:
         model.train()(**batch).loss.backward()
         model.zero_grad()
@@ -144,7 +146,7 @@ def _train_a_step(name: str, model: Any, batch: "Mapping[str, Tensor]") -> None:
 
 
 def _cut(model: "nn.Module", batch: "Mapping[str, Tensor]") -> str | None:
-    """Why sub-networks cannot be cut out of it."""
+    """The reason why sub-networks cannot be cut out of the model; None: they can."""
     from madl.compression import subnetwork
 
     try:
@@ -157,7 +159,7 @@ def _cut(model: "nn.Module", batch: "Mapping[str, Tensor]") -> str | None:
 
 
 def _export(model: "nn.Module", batch: "Mapping[str, Tensor]") -> str | None:
-    """Why its graph cannot be captured."""
+    """The reason why the model's graph cannot be captured; None: it can."""
     from madl.execution import graphs
 
     ignored = io.StringIO()  # torch prints all that it has captured until then
@@ -170,16 +172,12 @@ def _export(model: "nn.Module", batch: "Mapping[str, Tensor]") -> str | None:
 
 
 def _line(error: Exception) -> str:
-    said = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {said}"[:160].rstrip(": ")
-
-
-def _entries(model: Any) -> int:
-    return model.get_input_embeddings().num_embeddings
+    """An error as a line of at most 160 characters."""
+    return f"{type(error).__name__}: {first_line(error)}"[:160]
 
 
 def data_changes(params: Params) -> list[str]:
-    """A sentence for each change of the data on their way to the model of these parameters."""
+    """One sentence for each change of the data on their way to the model of these parameters."""
     from madl.training import baseline, data, models
 
     name, columns = str(params["dataset"]), baseline.columns_of(params)

@@ -1,4 +1,4 @@
-"""Labelled texts made of the tables that other people bring, and a sentence for every change.
+"""Labelled texts, made of the tables that users bring, and a sentence for every change.
 
 A text is kept once, with a label that is 0 or 1, and on one side: what is in the test split, or
 nearly, is not trained on. What cannot be used is left out and counted; what cannot be learnt from
@@ -16,23 +16,23 @@ from dataclasses import dataclass
 from itertools import chain
 
 from madl.logbook.shapes import shown
-from madl.logbook.values import counted
+from madl.logbook.values import pluralize
 from madl.training import outside
 from madl.training.tables import Table
 from madl.training.workloads import TEXTS
 
 Examples = list[tuple[str, int]]
 
-SHARED = 3  # rare words that must agree before two texts are compared; any number is exact
+SHARED = 3  # rare words that two texts must share to be compared; any number gives the same groups
 SAME_TEXT = 0.8  # Jaccard similarity of word sets from which two texts count as one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Examples ready to be dealt.
+    """Examples ready to be dealt to splits, and a sentence for each change that was made of them.
 
-    `groups` are near-duplicates that stay on one side, to train on and to choose by; without an
-    own `test` they are to be dealt to that split, too.
+    A group is near-duplicates, which have to stay on one side. `groups` are for training and
+    validation, and for test, too, if `test` is None.
     """
 
     groups: Sequence[Examples]
@@ -41,7 +41,9 @@ class Prepared:
 
 
 def prepare(source: object, tables: Mapping[str, Table]) -> Prepared:
-    """Examples of the splits of a data set: `train`, `validation`, `test`, or "" for one table.
+    """The examples in the tables of a data set, by split: `train`, `validation`, `test`, or "".
+
+    `source` is its name in errors.
 
     Raises:
         MadlError: there is nothing to learn or to judge by.
@@ -61,7 +63,7 @@ def prepare(source: object, tables: Mapping[str, Table]) -> Prepared:
     if judging == "validation":
         changes.append(f"its validation split, {len(test or ()):,} texts, is the test split")
     elif "validation" in splits and "train" in splits:
-        many = counted(len(splits["validation"]), "text")
+        many = pluralize(len(splits["validation"]), "text")
         changes.append(f"the {many} of its validation split are dealt with those of train")
     pool = _distinct([*chain.from_iterable(splits.values())], "", changes)
     if test is None:
@@ -74,7 +76,7 @@ def prepare(source: object, tables: Mapping[str, Table]) -> Prepared:
 def _labelled(
     source: object, tables: Mapping[str, Table], changes: list[str]
 ) -> dict[str, list[tuple[str, object]]]:
-    """Rows with a text and a label; a split without any label is left out whole."""
+    """Split → its rows (text, label) that have both; a split without any label is left out."""
     missing = _missing_labels(tables.values())
     labelled: dict[str, list[tuple[str, object]]] = {}
     for split, table in tables.items():
@@ -88,10 +90,10 @@ def _labelled(
             changes.append(f"its split {split} has no labels and is not used")
             continue
         if without := len(table.texts) - len(rows):
-            changes.append(f"{counted(without, 'text')} without a label left out{named}")
+            changes.append(f"{pluralize(without, 'text')} without a label left out{named}")
         texts = [(text, label) for text, label in rows if isinstance(text, str) and text.strip()]
         if empty := len(rows) - len(texts):
-            changes.append(f"{counted(empty, 'empty text')} left out{named}")
+            changes.append(f"{pluralize(empty, 'empty text')} left out{named}")
         labelled[split] = texts
     if not any(split != "test" and rows for split, rows in labelled.items()):
         raise outside.no_data(source, "no text to train on has a label")
@@ -99,7 +101,7 @@ def _labelled(
 
 
 def _missing_labels(tables: Iterable[Table]) -> set[object]:
-    """Labels that are none; −1, as in the hub's test splits, where there are two beside it."""
+    """The values that stand for no label: None, "", and −1 if there are two other labels."""
     labels = {label for table in tables for label in table.labels}
     return {None, "", *({-1} if len(labels - {None, "", -1}) > 1 else ())}
 
@@ -107,7 +109,7 @@ def _missing_labels(tables: Iterable[Table]) -> set[object]:
 def _meaning(
     source: object, labelled: Mapping[str, Iterable[tuple[str, object]]], changes: list[str]
 ) -> dict[object, int]:
-    """Each label → 0 or 1, in the order of the labels.
+    """Label → 0 or 1, in the order of the labels.
 
     Raises:
         MadlError: there are not two of them.
@@ -133,21 +135,21 @@ def _meaning(
 
 
 def _distinct(examples: Examples, split: str, changes: list[str]) -> Examples:
-    """Each text once; one that has both labels not at all."""
+    """Every text once; a text with both labels is left out."""
     named = f" in {split}" if split else ""
     labels: defaultdict[str, set[int]] = defaultdict(set)
     for text, label in examples:
         labels[text].add(label)
-    kept = {text: label for text, label in examples if len(labels[text]) == 1}
+    clear = {text: label for text, label in examples if len(labels[text]) == 1}
     if both := sum(len(kinds) == 2 for kinds in labels.values()):
-        changes.append(f"{counted(both, 'text')} with both labels left out{named}")
+        changes.append(f"{pluralize(both, 'text')} with both labels left out{named}")
     if copies := len(examples) - len(labels):
-        changes.append(f"{counted(copies, 'repeated text')} left out{named}")
-    return list(kept.items())
+        changes.append(f"{pluralize(copies, 'repeated text')} left out{named}")
+    return list(clear.items())
 
 
 def _apart(pool: Examples, test: Examples, changes: list[str]) -> list[Examples]:
-    """Groups of near-duplicates without those that the test split has a part in."""
+    """The groups of near-duplicates in `pool`, without those that have a text of the test split."""
     judged = {text for text, _ in test}
     groups = [
         group
@@ -156,19 +158,19 @@ def _apart(pool: Examples, test: Examples, changes: list[str]) -> list[Examples]
     ]
     if leaked := len(pool) - sum(map(len, groups)):
         changes.append(
-            f"{counted(leaked, 'text')} to train on left out: in the test split too, or nearly"
+            f"{pluralize(leaked, 'text')} to train on left out: in the test split too, or nearly"
         )
     return groups
 
 
 def _check(source: object, groups: Sequence[Examples], test: Examples | None) -> None:
-    """Raises: MadlError: there is too little to train on, to choose by or to judge."""
+    """Raise MadlError if there is too little to train on, to choose by or to judge."""
     pool = [example for group in groups for example in group]
     for purpose, examples in (("train on", pool), ("test", test)):
         if examples is None:
             continue
         if len(examples) < TEXTS:
-            many = counted(len(examples), "different text")
+            many = pluralize(len(examples), "different text")
             raise outside.no_data(source, f"it has {many} to {purpose}, and {TEXTS} are the fewest")
         if len(classes := {label for _, label in examples}) < 2:
             raise outside.no_data(source, f"all texts to {purpose} have one label, {classes.pop()}")
@@ -182,31 +184,32 @@ def _check(source: object, groups: Sequence[Examples], test: Examples | None) ->
 
 
 def near_duplicates(examples: Examples) -> list[Examples]:
-    """Connected components of `Jaccard(words) >= SAME_TEXT`; the first one names the group.
+    """Groups of near-duplicates, by order: connected components of `Jaccard(words) >= SAME_TEXT`.
 
     Two sets that similar share at least `SHARED` words among the few rarest of each (the prefix),
     so only texts that do are compared: exact, and far from quadratic.
     """
     words = [frozenset(re.findall(r"\w+", text.lower())) for text, _ in examples]
-    frequency = Counter(word for one in words for word in one)
+    frequency = Counter(chain.from_iterable(words))
     leader = list(range(len(examples)))
 
     def find(i: int) -> int:
+        """The first example of the group that example i is in so far."""
         while leader[i] != i:
             leader[i] = leader[leader[i]]
             i = leader[i]
         return i
 
     by_word: dict[str, list[int]] = defaultdict(list)
-    needed = [min(SHARED, math.ceil(SAME_TEXT * len(one))) for one in words]
-    for i, one in enumerate(words):
-        rarest = sorted(one, key=lambda word: (frequency[word], word))
-        prefix = rarest[: len(one) - math.ceil(SAME_TEXT * len(one)) + needed[i]]
+    needed = [min(SHARED, math.ceil(SAME_TEXT * len(text))) for text in words]
+    for i, text in enumerate(words):
+        rarest = sorted(text, key=lambda word: (frequency[word], word))
+        prefix = rarest[: len(text) - math.ceil(SAME_TEXT * len(text)) + needed[i]]
         shared = Counter(chain.from_iterable(by_word[word] for word in prefix))
         for j, count in shared.items():
             if count < needed[i] and count < needed[j]:
                 continue
-            if len(one & words[j]) >= SAME_TEXT * len(one | words[j]):
+            if len(text & words[j]) >= SAME_TEXT * len(text | words[j]):
                 a, b = sorted((find(i), find(j)))
                 leader[b] = a
         for word in prefix:

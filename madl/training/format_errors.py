@@ -1,67 +1,58 @@
-"""What a number format loses of a model's weights and of its layers' inputs, as signal to error.
+"""The signal-to-error ratio of number formats, on a model's weights and on its layers' inputs.
 
-What is chosen is chosen on one part of the data, and what is shown is measured on the other: of the
-weights, the encoder's even blocks choose and all else is shown; of the inputs, what the layers are
-given for training sentences, and for validation sentences.
+A format's place (`NumberFormat.place`) is chosen on one part of the data, and the ratio is shown
+for another: weights in the encoder's even blocks choose, and inputs from training sentences; the
+other weights are shown, and inputs from validation sentences.
 
 Units: decibels, of the squared values over the squared errors, all values of a part together.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from madl.compression.quantize import linear_layers
+from madl.compression.quantize import named_linears, watched_inputs
+from madl.compression.roles import block
 from madl.formats.base import NumberFormat
 from madl.training import baseline
-from madl.training.precision import layer_names
 
 SENTENCES = 16
 PARTS = ("weights", "inputs")
-CHOOSING = "choosing "  # a part's name begins so where something is chosen on it
-SAMPLED = 50_000  # values a layer
-SHIFTS = range(-4, 13)  # of a position, from the preset's own
+CHOOSING = "choosing "  # the name of a part's data to choose on begins so
+SAMPLED = 50_000  # values per layer
+SHIFTS = range(-4, 13)  # that are tried, added to the preset's own place
 Tensors = Mapping[str, list[Tensor]]
 
 
 def tensors(model: nn.Module, splits: baseline.Splits) -> Tensors:
-    """The two parts, and the data that choose for each."""
-    found: dict[str, list[Tensor]] = {"weights": [], CHOOSING + "weights": []}
-    for name, layer in zip(layer_names(model), linear_layers(model)):
-        block = re.search(r"\.(\d+)\.", name)
-        chooses = block is not None and int(block[1]) % 2 == 0
-        found[CHOOSING * chooses + "weights"].append(layer.weight.detach())
+    """Part (`PARTS`) → the tensors to be shown; `CHOOSING` + part → those to choose a place on."""
+    parts: dict[str, list[Tensor]] = {"weights": [], CHOOSING + "weights": []}
+    for name, layer in named_linears(model).items():
+        number = block(name)
+        chooses = number is not None and number % 2 == 0
+        parts[CHOOSING * chooses + "weights"].append(layer.weight.detach())
     for part, split in (("inputs", splits.validation), (CHOOSING + "inputs", splits.train)):
         calls = linear_calls(model, split.batch(range(min(SENTENCES, len(split)))))
-        found[part] = [x for _, x in calls]
-    return found
+        parts[part] = [x for _, x in calls]
+    return parts
 
 
 def linear_calls(model: nn.Module, batch: Mapping[str, Any]) -> list[tuple[nn.Linear, Tensor]]:
-    """Every call of a Linear layer for this batch, in order: the layer, and its input.
+    """Every call of a Linear layer for this batch, in order: (layer, its input), without gradients.
 
-    A layer that blocks share is called more than once. Without gradients.
+    A layer that blocks share is called more than once.
     """
     calls: list[tuple[nn.Linear, Tensor]] = []
-
-    def keep(layer: nn.Module, given: tuple[Tensor]) -> None:
-        calls.append((cast("nn.Linear", layer), given[0].detach()))
-
-    hooks = [layer.register_forward_pre_hook(keep) for layer in linear_layers(model)]
-    with torch.no_grad():
-        model.eval()(**batch)
-    for hook in hooks:
-        hook.remove()
+    with watched_inputs(model, lambda layer, x: calls.append((layer, x.detach()))):
+        model(**batch)
     return calls
 
 
 def sqnr_db(number_format: NumberFormat, data: Iterable[Tensor]) -> float:
-    """Signal to quantization error; infinite where nothing is lost."""
+    """The signal-to-quantization-error ratio in decibels; infinite where nothing is lost."""
     signal = noise = 0.0
     for x in data:
         error = number_format.quantize(x).sub_(x)
@@ -71,7 +62,7 @@ def sqnr_db(number_format: NumberFormat, data: Iterable[Tensor]) -> float:
 
 
 def sampled(x: Tensor) -> Tensor:
-    """Some values of a tensor, drawn at random: without a scale, no value needs its neighbours.
+    """At most `SAMPLED` values of a tensor, drawn at random: enough for formats without a scale.
 
     Every so many values would be of a few features alone, and outliers sit in features.
     """
@@ -81,30 +72,19 @@ def sampled(x: Tensor) -> Tensor:
     return flat[torch.randint(flat.numel(), (SAMPLED,), generator=torch.Generator().manual_seed(0))]
 
 
-# ---- positions ----------------------------------------------------------------------------------
-
-
-def shifted(number_format: Any, shift: int) -> NumberFormat | None:
-    """The format with its values made smaller by 2^shift; None where it has no position."""
-    names = {field.name for field in fields(number_format)}
-    if "frac_width" in names:
-        return replace(number_format, frac_width=number_format.frac_width + shift)
-    if "bias" in names:
-        return replace(number_format, bias=number_format.effective_bias + shift)
-    return None
-
-
 def best_shifted(number_format: NumberFormat, data: Tensors) -> dict[str, NumberFormat]:
-    """Part → the format at the position that keeps the choosing data best; empty without one."""
-    every = [x for shift in SHIFTS if (x := _valid(number_format, shift)) is not None]
-    if not every:
+    """Part → the format at its best place for the part's choosing data; empty without a place."""
+    if number_format.place is None:
         return {}
-    some = {part: [sampled(x) for x in data[CHOOSING + part]] for part in PARTS}
-    return {part: max(every, key=lambda f: sqnr_db(f, some[part])) for part in PARTS}
+    places = (number_format.place + shift for shift in SHIFTS)
+    formats = [f for place in places if (f := _placed(number_format, place)) is not None]
+    samples = {part: [sampled(x) for x in data[CHOOSING + part]] for part in PARTS}
+    return {part: max(formats, key=lambda f: sqnr_db(f, samples[part])) for part in PARTS}
 
 
-def _valid(number_format: NumberFormat, shift: int) -> NumberFormat | None:
+def _placed(number_format: NumberFormat, place: int) -> NumberFormat | None:
+    """The format at that place; None: its values are beyond float32."""
     try:
-        return shifted(number_format, shift)
+        return number_format.placed(place)
     except ValueError:  # beyond float32
         return None

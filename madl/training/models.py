@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from madl import assets
-from madl.errors import MadlError
+from madl.errors import MadlError, first_line
 from madl.training import outside
 from madl.training.workloads import unpin
 
@@ -21,13 +21,14 @@ SHAPES: dict[str, dict[str, Any]] = {  # of presets, as their `config.json` says
 
 
 def _source(model: str) -> str:
+    """The folder or hub id that a model's name stands for."""
     return str(assets.fetch(model)) if model in assets.ASSETS else unpin(model)
 
 
 def load_pretrained(model: str, *, seed: int) -> nn.Module:
     """The pretrained encoder with a new classification head, drawn from `seed`.
 
-    A head that is there already, of this task or another, is not kept.
+    A head that the pretrained model has, for this task or another, is replaced.
 
     Raises:
         MadlError: no such model, or it cannot be had.
@@ -36,13 +37,14 @@ def load_pretrained(model: str, *, seed: int) -> nn.Module:
 
 
 def load_with_new_head(model: str, *, seed: int) -> tuple[nn.Module, list[str]]:
-    """The same, and the names of the parameters of a head that was there and is not kept."""
+    """`load_pretrained`, and the names of the parameters of a pretrained head that was replaced."""
     source = _source(model)
     if model not in assets.ASSETS and Path(source).is_dir():
         outside.check_model(Path(source))
     torch.manual_seed(seed)
-    how = {"ignore_mismatched_sizes": True, "output_loading_info": True, "problem_type": None}
-    loaded, info = _load(source, **how)
+    loaded, info = _load(
+        source, ignore_mismatched_sizes=True, output_loading_info=True, problem_type=None
+    )
     mismatched = [name for name, *_ in info["mismatched_keys"]]
     trained = [name for name in head_of(loaded) if name not in (*info["missing_keys"], *mismatched)]
     if trained:
@@ -55,13 +57,13 @@ def load_with_new_head(model: str, *, seed: int) -> tuple[nn.Module, list[str]]:
 
 
 def head_of(model: Any) -> list[str]:
-    """The names of the parameters around the encoder."""
+    """The names of the parameters outside the encoder."""
     encoder = f"{model.base_model_prefix}."
     return [name for name, _ in model.named_parameters() if not name.startswith(encoder)]
 
 
 def longest_input(model: str) -> int | None:
-    """The tokens that a model has positions for; None where it says no number.
+    """The number of tokens that a model has positions for; None: it does not say.
 
     Raises:
         MadlError: no such model, or it cannot be had.
@@ -72,23 +74,21 @@ def longest_input(model: str) -> int | None:
 
     config = _from_pretrained(transformers.AutoConfig, _source(model))
     with torch.device("meta"):  # shapes without weights
-        made: Any = _auto().from_config(config)
-    tables = [
-        table
-        for name, table in made.named_modules()
+        empty: Any = _auto().from_config(config)
+    # a table with an entry for padding begins to count behind it
+    positions = [
+        table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+        for name, table in empty.named_modules()
         if isinstance(table, nn.Embedding) and name.endswith("position_embeddings")
     ]
-    # a table with an entry for padding begins to count behind it
-    counted = [
-        table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
-        for table in tables
-    ]
     stated = getattr(config, "max_position_embeddings", None)
-    return min([*counted, *([stated] if stated else [])], default=None)
+    return min([*positions, *([stated] if stated else [])], default=None)
 
 
 def with_random_weights(model: str, *, seed: int) -> nn.Module:
-    """The same classifier with weights that are drawn, to be timed: a preset's without fetching it.
+    """A classifier to be timed: of a preset nothing is fetched, its weights are random.
+
+    Any other model has its pretrained weights.
 
     Raises:
         MadlError: no such model, or it cannot be had.
@@ -114,7 +114,7 @@ def save_checkpoint(model: nn.Module, folder: Path) -> None:
 
 
 def load_tokenizer(model: str) -> Any:
-    """The tokenizer that belongs to the model."""
+    """The tokenizer of a model. Raises MadlError: there is none, or one that cannot be used."""
     import transformers
 
     source = _source(model)
@@ -129,16 +129,18 @@ def _auto() -> Any:  # transformers is only partly typed
     return transformers.AutoModelForSequenceClassification
 
 
-def _load(source: str, **how: Any) -> Any:
+def _load(source: str, **further: Any) -> Any:
+    """A classifier with two labels in float32, from a folder or the hub; safetensors only."""
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     options = {"num_labels": NUM_LABELS, "use_safetensors": True, "dtype": torch.float32}
-    return _from_pretrained(_auto(), source, **options, **how)
+    return _from_pretrained(_auto(), source, **options, **further)
 
 
 def _from_pretrained(kind: Any, source: str, **options: Any) -> Any:
+    """`kind.from_pretrained(source)`, with no code of its own. Raises MadlError: it fails."""
     from safetensors import SafetensorError
 
     if not Path(source).is_dir():
@@ -146,8 +148,7 @@ def _from_pretrained(kind: Any, source: str, **options: Any) -> Any:
     try:
         return kind.from_pretrained(source, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        said = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise MadlError(
-            f"cannot load {source} ({said}); "
+            f"cannot load {source} ({first_line(error)}); "
             "check the name and the network, or give a folder with --model"
         ) from error

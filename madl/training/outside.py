@@ -1,4 +1,4 @@
-"""Models and data of other people: looked at before they are loaded, and never run.
+"""Models and data that users bring: looked at before they are loaded, and never run.
 
 A model is weights in safetensors, numbers in `config.json`, and the files of its tokenizer. Nothing
 in a folder is executed, no file in it leads out of it, and how much memory it asks for is counted
@@ -18,12 +18,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from madl.errors import MadlError
+from madl.errors import MadlError, first_line
 from madl.files import why
 from madl.logbook.shapes import shown
 
 CONFIG_KB = 1024
-LAYERS = 1000  # of whatever a configuration counts: more would take hours even without memory
+LAYERS = 1000  # or blocks, experts …: more would take hours to make, even without memory
 FILE_GB = 20
 
 
@@ -31,10 +31,10 @@ FILE_GB = 20
 
 
 def check_model(folder: Path) -> None:
-    """That a folder is a model that can be loaded here.
+    """Refuse a folder that is no model, or one that cannot be loaded here.
 
     Raises:
-        MadlError: what it lacks, what leads out of it, or how much memory it asks for.
+        MadlError: it lacks something, leads out of itself, or asks for too much memory.
     """
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
@@ -54,10 +54,12 @@ def check_model(folder: Path) -> None:
 
 
 def _refused(folder: Path, reason: str) -> MadlError:
+    """The error that refuses a model."""
     return MadlError(f"cannot load the model {folder} ({reason}); give a folder with --model")
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
+    """The values in a model's `config.json`. Raises MadlError: bad, too large, or asks for code."""
     path = folder / "config.json"
     try:
         if path.stat().st_size > CONFIG_KB << 10:
@@ -67,17 +69,18 @@ def _config(folder: Path) -> Mapping[str, Any]:
         raise _refused(folder, f"config.json cannot be read ({why(error)})") from error
     if not isinstance(config, dict):
         raise _refused(folder, "config.json holds no names with values")
-    found: dict[str, Any] = config
-    for name, value in _all(found):
+    values: dict[str, Any] = config
+    for name, value in _all(values):
         many = isinstance(value, int) and value > LAYERS
         if many and re.search(r"layers?$|depths?$|experts|blocks?$", name):
             raise _refused(folder, f"config.json has {name} = {shown(value)}, at most {LAYERS}")
         if "attn_implementation" in name and "/" in str(value):
             raise _refused(folder, f"config.json asks for code of others, {name} = {shown(value)}")
-    return found
+    return values
 
 
 def _all(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, value) of all values in nested dictionaries and lists; an item has its list's name."""
     if isinstance(values, dict):
         for key, value in values.items():  # pyright: ignore[reportUnknownVariableType]
             yield from _all(value, str(key))  # pyright: ignore[reportUnknownArgumentType]
@@ -89,36 +92,36 @@ def _all(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _check_weights(folder: Path, path: Path) -> None:
+    """Raise MadlError if the header of a safetensors file is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:  # checks every size and place in its header
             file.keys()
     except (SafetensorError, OSError) as error:
-        said = " ".join(str(error).split())
-        raise _refused(folder, f"{path.name} is damaged ({said})") from error
+        raise _refused(folder, f"{path.name} is damaged ({why(error)})") from error
 
 
 def _bytes_of(folder: Path, values: Mapping[str, Any]) -> int:
-    """Memory of the model in float32, without any."""
+    """The bytes of a model in float32, counted only. Raises MadlError: the config makes none."""
     import torch
     import transformers
 
-    kind: Any = transformers.AutoModelForSequenceClassification
+    classifier: Any = transformers.AutoModelForSequenceClassification
     try:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         with torch.device("meta"):
-            model = kind.from_config(config, trust_remote_code=False)
+            model = classifier.from_config(config, trust_remote_code=False)
         return 4 * sum(parameter.numel() for parameter in model.parameters())
     except Exception as error:  # whatever its numbers lead to
-        said = next(iter(str(error).splitlines()), type(error).__name__)
+        kind = shown(values.get("model_type"))
         raise _refused(
-            folder, f"{shown(values.get('model_type'))} cannot be made of config.json ({said})"
+            folder, f"{kind} cannot be made of config.json ({first_line(error)})"
         ) from error
 
 
 def free_bytes() -> int | None:
-    """Memory that this process could still have; None where the system does not say."""
+    """The smaller of the system's available memory and this process's limit; None: both unknown."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     free = [limit] if limit != resource.RLIM_INFINITY else []
     try:
@@ -130,7 +133,7 @@ def free_bytes() -> int | None:
 
 
 def check_tokenizer(tokenizer: Any, source: str) -> None:
-    """Raises: MadlError: it knows no words, as one made without its files, or no padding."""
+    """Raise MadlError if a tokenizer has no padding, or no words, as one made without its files."""
     if tokenizer.pad_token_id is None:
         raise MadlError(
             f"the tokenizer of {source} has no padding token, so its texts make no batch; "
@@ -148,7 +151,7 @@ def check_tokenizer(tokenizer: Any, source: str) -> None:
 
 
 def no_data(source: object, reason: str, do: str = "give a folder with --dataset") -> MadlError:
-    """The refusal of a data set, a folder or a name of the hub."""
+    """The error that refuses a data set: a folder, or a name of the hub."""
     return MadlError(f"cannot load data set {source} ({reason}); {do}")
 
 
@@ -157,7 +160,7 @@ def no_data(source: object, reason: str, do: str = "give a folder with --dataset
 
 @functools.cache
 def prepare_hub() -> None:
-    """Have the hub's libraries say nothing, and give up at once where there is no network."""
+    """Silence the hub's libraries, and have them give up at once where there is no network."""
     import logging
 
     import huggingface_hub.constants as hub

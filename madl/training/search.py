@@ -1,4 +1,4 @@
-"""Searches on Optuna: random, grid and TPE over named choices, which go on after a kill.
+"""Searches with Optuna: random, grid and TPE over named choices; a killed search can go on.
 
 A study is a folder with a file for each finished trial. A trial is an index, and what is drawn at
 an index depends on the seed, the index and the trials before it alone. So a study that was killed
@@ -14,6 +14,7 @@ Not handled: choices that exist only under another choice; several objectives.
 
 import functools
 import hashlib
+import itertools
 import json
 import math
 import random
@@ -31,14 +32,21 @@ from optuna.trial import FrozenTrial, create_trial
 from madl.errors import MadlError
 from madl.files import read_text, write_atomically
 from madl.logbook.experiment import Context
-from madl.logbook.records import Params, Scalar
+from madl.logbook.records import Params, Scalar, digest_of
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 SCHEMA = 1
-SAMPLERS = ("random", "grid", "tpe")
 STARTUP_TRIALS = 10  # Optuna's default: TPE draws these at random
 TPE_CANDIDATES = 24
+SAMPLERS: Mapping[str, Mapping[str, Scalar]] = {
+    "random": {},
+    "grid": {"order": "every point once, shuffled by the seed"},
+    "tpe": {
+        **{"startup_trials": STARTUP_TRIALS, "candidates": TPE_CANDIDATES},
+        **{"multivariate": True, "constant_liar": True},
+    },
+}
 GRID_LIMIT = 1_000_000  # points; the order they are visited in is held in memory
 MEND = "remove it and what was drawn after it, and they will run again"
 ANEW = "move its folder away to begin anew"
@@ -50,7 +58,7 @@ Objective = Callable[[Point], tuple[float, Mapping[str, Any]]]  # its value, and
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One finished trial: the point, its value, the objective's notes.
+    """One finished trial: the point, its value, and the objective's notes.
 
     `at_random`: drawn without a look at earlier trials; always, except by TPE after its start-up.
     """
@@ -61,29 +69,16 @@ class Trial:
     notes: dict[str, Any]
     at_random: bool
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def settings(sampler: str) -> dict[str, Scalar]:
-    """All that defines a sampler beside its seed, to be shown and to be compared on resuming.
+    """The settings that define a sampler beside its seed; a study that goes on must have the same.
 
     Raises:
         MadlError: there is no such sampler.
     """
     if sampler not in SAMPLERS:
         raise MadlError(f"unknown sampler {sampler!r}; known: {', '.join(SAMPLERS)}")
-    if sampler == "grid":
-        return {"sampler": sampler, "order": "every point once, shuffled by the seed"}
-    if sampler == "random":
-        return {"sampler": sampler}
-    return {
-        "sampler": sampler,
-        "startup_trials": STARTUP_TRIALS,
-        "candidates": TPE_CANDIDATES,
-        "multivariate": True,
-        "constant_liar": True,
-    }
+    return {"sampler": sampler, **SAMPLERS[sampler]}
 
 
 def search(
@@ -96,16 +91,18 @@ def search(
     trials: int,
     begin: Sequence[Point] = (),
 ) -> list[Trial]:
-    """Bring the study in `folder` to that many trials, and return them by index.
+    """Run the study in `folder` until it has `trials` trials, and return all of them, by index.
 
-    A grid ends where it has no more points. The first trials are those that the study is to `begin`
-    with; what is drawn after them has seen them.
+    A grid ends where it has no more points. The first trials are the points of `begin`, which count
+    for what is drawn later.
 
     Raises:
         MadlError: a space, a sampler or a study that cannot be searched; see `check_space`.
         ValueError: an objective that is not a finite number, or notes that are not JSON.
     """
     check_space(space)
+    if sampler == "grid" and begin:
+        raise MadlError("a grid takes every point once; give it no points to begin with")
     if sampler == "grid":
         trials = min(trials, _grid_size(space))
     identity = {
@@ -120,25 +117,25 @@ def search(
     with FileLock(folder / "study.lock"):
         _check_identity(folder / "study.json", identity)
         study = optuna.create_study(direction="maximize")  # in memory, made anew of the files
-        found: list[Trial] = []
+        finished: list[Trial] = []
         for index in range(trials):
             path = folder / f"trial-{index}.json"
             if path.exists():
-                trial, told = _read(path, space, index)
-                study.add_trial(told)
-                found.append(trial)
+                trial, frozen = _read(path, space, index)
+                study.add_trial(frozen)
             else:
-                given = begin[index] if index < len(begin) else None
-                found.append(_run(study, space, objective, sampler, seed, index, given))
-                write_atomically(path, json.dumps(found[-1].to_json(), allow_nan=False))
-    return found
+                first = begin[index] if index < len(begin) else None
+                trial = _run(study, space, objective, sampler, seed, index, first)
+                write_atomically(path, json.dumps(asdict(trial), allow_nan=False))
+            finished.append(trial)
+    return finished
 
 
 # ---- the space ----------------------------------------------------------------------------------
 
 
 def num_points(space: Space) -> int:
-    """How many points a full grid has."""
+    """The number of points of a full grid."""
     return math.prod(len(values) for values in space.values())
 
 
@@ -146,7 +143,7 @@ def check_space(space: Space) -> None:
     """Refuse a space in which a parameter cannot change anything.
 
     Raises:
-        MadlError: no parameters, or one with fewer than two different values.
+        MadlError: no parameters, or one with fewer than two values, or with equal ones.
     """
     if not space:
         raise MadlError("the search space has no parameters; name at least one and its values")
@@ -159,6 +156,7 @@ def check_space(space: Space) -> None:
 
 
 def _grid_size(space: Space) -> int:
+    """The number of points of a grid. Raises MadlError: more than `GRID_LIMIT`."""
     size = num_points(space)
     if size > GRID_LIMIT:
         raise MadlError(
@@ -169,21 +167,19 @@ def _grid_size(space: Space) -> int:
 
 
 def grid_point(space: Space, number: int) -> dict[str, Scalar]:
-    """The point of that number in the grid, counted with the last parameter fastest."""
-    point: dict[str, Scalar] = {}
-    for name in reversed(list(space)):
-        number, i = divmod(number, len(space[name]))
-        point[name] = space[name][i]
-    return {name: point[name] for name in space}
+    """The point with that number in the grid, counted with the last parameter fastest."""
+    points = itertools.product(*space.values())
+    return dict(zip(space, next(itertools.islice(points, number, None))))
 
 
 def _is_ordered(values: Sequence[Scalar]) -> bool:
+    """Whether the values are numbers in ascending order."""
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     return len(numbers) == len(values) and numbers == sorted(numbers)
 
 
 def _distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Ascending numbers keep their order, as indices; everything else is a set of categories."""
+    """Optuna's distributions over indices of values: ordered if ascending, else categories."""
     return {
         name: IntDistribution(0, len(values) - 1)
         if _is_ordered(values)
@@ -193,35 +189,36 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
 
 
 def _indices(space: Space, point: Point) -> dict[str, int]:
+    """Parameter → index of the point's value."""
     return {name: values.index(point[name]) for name, values in space.items()}
 
 
 # ---- the study ----------------------------------------------------------------------------------
 
 
-def _check_identity(path: Path, wanted: Mapping[str, Any]) -> None:
-    """That a study was made as this one would be; one that begins says how it is made.
+def _check_identity(path: Path, identity: Mapping[str, Any]) -> None:
+    """Write down how a study is made, or compare it with what is written there.
 
     Raises:
         MadlError: it was made otherwise, or cannot be read.
     """
-    wanted = json.loads(json.dumps(wanted))
+    identity = json.loads(json.dumps(identity))
     if not path.exists():
-        write_atomically(path, json.dumps(wanted))
+        write_atomically(path, json.dumps(identity))
     try:
-        found = {part: json.loads(read_text(path, ANEW))[part] for part in wanted}
+        written = {part: json.loads(read_text(path, ANEW))[part] for part in identity}
     except (ValueError, KeyError, TypeError) as error:
         raise MadlError(f"{path} does not say how a study was made ({error}); {ANEW}") from error
-    for part in wanted:
-        if found[part] != wanted[part]:
+    for part in identity:
+        if written[part] != identity[part]:
             raise MadlError(
-                f"{path} was made with {part} {found[part]}, this search has {part} "
-                f"{wanted[part]}; {ANEW}, or go on with what it was made with"
+                f"{path} was made with {part} {written[part]}, this search has {part} "
+                f"{identity[part]}; {ANEW}, or go on with what it was made with"
             )
 
 
 def _read(path: Path, space: Space, index: int) -> tuple[Trial, FrozenTrial]:
-    """A finished trial, and the same as samplers see it.
+    """(trial, Optuna's form of it) from the file of a finished trial.
 
     Raises:
         MadlError: it is not the trial of this index and space.
@@ -243,18 +240,18 @@ def _run(
     sampler: str,
     seed: int,
     index: int,
-    given: Point | None,
+    first: Point | None,
 ) -> Trial:
-    """Draw, unless the point is given, evaluate, and tell the study."""
-    if given is not None:
-        study.enqueue_trial(_indices(space, given))
+    """Run one trial: draw a point, or take `first`, evaluate it, and tell the study."""
+    if first is not None:
+        study.enqueue_trial(_indices(space, first))
     elif sampler == "grid":  # Optuna's own grid sampler does not know which point comes at an index
         point = grid_point(space, _grid_order(num_points(space), seed)[index])
         study.enqueue_trial(_indices(space, point))
     else:
         study.sampler = _sampler(sampler, seed, index)
-    asked = study.ask(_distributions(space))
-    point = {name: values[asked.params[name]] for name, values in space.items()}
+    trial = study.ask(_distributions(space))
+    point = {name: values[trial.params[name]] for name, values in space.items()}
     value, notes = objective(point)
     if not math.isfinite(value):
         raise ValueError(f"the objective of {point} is {value}; it must be a finite number")
@@ -262,13 +259,13 @@ def _run(
         notes = json.loads(json.dumps(notes, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ValueError(f"a trial keeps JSON only ({error}): {notes}") from error
-    study.tell(asked, value)
-    at_random = sampler != "tpe" or given is not None or index < STARTUP_TRIALS
+    study.tell(trial, value)
+    at_random = sampler != "tpe" or first is not None or index < STARTUP_TRIALS
     return Trial(index=index, point=point, value=value, notes=notes, at_random=at_random)
 
 
 def _sampler(sampler: str, seed: int, index: int) -> BaseSampler:
-    """A new one for every trial, so that what it draws does not depend on who drew before."""
+    """A new sampler for one trial, so that what it draws does not depend on earlier draws."""
     own_seed = int.from_bytes(hashlib.sha256(f"{seed} {index}".encode()).digest()[:4])
     if sampler == "random":
         return RandomSampler(seed=own_seed)
@@ -283,25 +280,25 @@ def _sampler(sampler: str, seed: int, index: int) -> BaseSampler:
 
 @functools.lru_cache(maxsize=4)
 def _grid_order(size: int, seed: int) -> list[int]:
+    """The numbers of all points of a grid, shuffled by the seed."""
     order = list(range(size))
     random.Random(seed).shuffle(order)
     return order
 
 
 def study_folder(ctx: Context, params: Mapping[str, Scalar]) -> Path:
-    """Where the study of a case with these parameters lives."""
-    return ctx.folder(f"study-{_digest(params)}")
+    return ctx.folder(f"study-{digest_of(params)}")
 
 
-def of_case(
+def run_study(
     ctx: Context,
     params: Params,
     space: Space,
     objective: Objective,
     begin: Sequence[Point] = (),
 ) -> tuple[list[Trial], Trial]:
-    """The study that a case's `sampler`, `seed` and `trials` describe, and its first best trial."""
-    found = search(
+    """Run a case's study as its `params` describe it; returns all trials, and the (first) best."""
+    trials = search(
         study_folder(ctx, params),
         space,
         objective,
@@ -310,27 +307,21 @@ def of_case(
         trials=int(params["trials"] or 0),
         begin=begin,
     )
-    return found, max(found, key=lambda trial: trial.value)
+    return trials, max(trials, key=lambda trial: trial.value)
 
 
-def remembered(
-    ctx: Context, what: Mapping[str, Scalar], evaluate: Callable[[], Mapping[str, Any]]
+def memoized(
+    ctx: Context, key: Mapping[str, Scalar], evaluate: Callable[[], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What `evaluate` gives for `what`, evaluated once on this machine and then read.
+    """The values of `evaluate()`, computed once on this machine for a key, then read.
 
-    An objective is a function of its configuration, so studies that come by the same one share it.
-    `what` must hold all that the result depends on.
+    The key holds all that they depend on, so studies that come upon the same key share them.
     """
 
     def build(folder: Path) -> None:
         folder.mkdir()
         (folder / "value.json").write_text(json.dumps(evaluate(), allow_nan=False))
-        (folder / "what.json").write_text(json.dumps(dict(what)))
+        (folder / "key.json").write_text(json.dumps(dict(key)))
 
-    folder = ctx.artifact(f"trial-{_digest(what)}", build)
+    folder = ctx.artifact(f"trial-{digest_of(key)}", build, by=evaluate)
     return json.loads((folder / "value.json").read_text())
-
-
-def _digest(what: Mapping[str, Scalar]) -> str:
-    text = json.dumps(dict(what), sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

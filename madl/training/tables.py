@@ -1,4 +1,4 @@
-"""Tables of texts and labels that other people bring: a folder's files, or a data set of the hub.
+"""Tables of texts and labels that users bring: a folder's files, or a data set of the hub.
 
 Parquet, CSV, JSON and Arrow files are read by pyarrow; nothing in a folder is executed, and no file
 of it may lead out. A file belongs to the split that its name or its folder names, in the words that
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from madl.errors import MadlError
+from madl.errors import MadlError, first_line
 from madl.training import outside
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".json", ".arrow")
@@ -26,14 +26,14 @@ SPLITS = {
     "train": ("train", "training"),
 }
 TEXT_GB = 2  # of a data set, all splits together
-BATCH_MB = 256  # at most, unpacked at once
+BATCH_MB = 256  # that are unpacked at once, at most
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "tweet", "document", "body")
 LABEL_COLUMNS = ("label", "labels", "sentiment", "target", "class", "category")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """The columns to read; None for one that is to be recognised."""
+    """The names of the columns to read; None: it is to be recognised."""
 
     text: str | None = None
     label: str | None = None
@@ -44,7 +44,7 @@ RECOGNISED = Columns()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Texts and labels as they stand in these columns."""
+    """The values in a text column and a label column, unchanged, and the names of both."""
 
     columns: Columns
     texts: Sequence[object]
@@ -52,7 +52,7 @@ class Table:
 
 
 def read_folder(folder: Path, columns: Columns) -> dict[str, Table]:
-    """The table of each split, by `train`, `validation` or `test`; by "" where no file names one.
+    """Split (`train`, `validation`, `test`) → its table; the key is "" if no file names a split.
 
     Raises:
         MadlError: no such files, or one that cannot be read, is too large or lacks the columns.
@@ -73,8 +73,8 @@ def read_folder(folder: Path, columns: Columns) -> dict[str, Table]:
                     texts += batch.column(0).to_pylist()
                     labels += batch.column(1).to_pylist()
             except (pyarrow.ArrowException, OSError, ValueError, MemoryError, RecursionError) as e:
-                said = next(iter(str(e).splitlines()), type(e).__name__)
-                raise outside.no_data(folder, f"{path.relative_to(folder)}: {said}") from e
+                reason = f"{path.relative_to(folder)}: {first_line(e)}"
+                raise outside.no_data(folder, reason) from e
         if not texts:
             raise outside.no_data(folder, f"{_named(split)} is empty")
         tables[split] = Table(columns=columns, texts=texts, labels=labels)
@@ -82,35 +82,34 @@ def read_folder(folder: Path, columns: Columns) -> dict[str, Table]:
 
 
 def files_by_split(folder: Path) -> dict[str, list[Path]]:
-    """The files of each split, in the order of their names.
+    """Split → its files, in the order of their names; the key is "" if no file names a split.
 
     Raises:
-        MadlError: there are none, one leads out of the folder, or a split is there more than once.
+        MadlError: there are none, one leads out of the folder, or several data sets or kinds.
     """
-    found: defaultdict[str, list[Path]] = defaultdict(list)
+    files: defaultdict[str, list[Path]] = defaultdict(list)
     for path in sorted(data_files(folder)):
         if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
             raise outside.no_data(folder, f"{path.name} is not a regular file of it")
-        found[_split_of(path.relative_to(folder))].append(path)
-    if found.keys() - {""}:
-        found.pop("", None)
-    if not found:
+        files[_split_of(path.relative_to(folder))].append(path)
+    if files.keys() - {""}:
+        files.pop("", None)
+    if not files:
         kinds = ", ".join(suffix.removeprefix(".") for suffix in SUFFIXES)
         raise outside.no_data(folder, f"it has no files of data: {kinds}")
-    paths = [path for files in found.values() for path in files]
-    for what, several in (
+    paths = [path for paths in files.values() for path in paths]
+    for title, kinds in (
         ("data sets", {_home(folder, path) for path in paths}),
         ("kinds of file", {path.suffix for path in paths}),
     ):
-        if len(several) > 1:
-            listed = ", ".join(sorted(several))
-            do = "give a folder with one of them to --dataset"
-            raise outside.no_data(folder, f"it holds several {what}: {listed}", do)
-    return {split: found[split] for split in (*reversed(SPLITS), "") if split in found}
+        if len(kinds) > 1:
+            reason = f"it holds several {title}: {', '.join(sorted(kinds))}"
+            raise outside.no_data(folder, reason, "give a folder with one of them to --dataset")
+    return {split: files[split] for split in (*reversed(SPLITS), "") if split in files}
 
 
 def data_files(folder: Path) -> Iterator[Path]:
-    """Every file that may hold rows; not those that describe it, hidden ones and caches."""
+    """Every file that may hold rows, without descriptions, hidden files and caches."""
     for path in folder.rglob("*"):
         hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
         is_cache = path.suffix == ".arrow" and path.name.startswith("cache-")
@@ -119,7 +118,7 @@ def data_files(folder: Path) -> Iterator[Path]:
 
 
 def _split_of(path: Path) -> str:
-    """By the file's name, else by the nearest folder that names one."""
+    """The split that the file's name, else the nearest folder, names; "" for none."""
     for part in (path.stem, *reversed(path.parent.parts)):
         for split, words in SPLITS.items():
             if re.search(rf"(?:^|[-._ 0-9])(?:{'|'.join(words)})(?:[-._ 0-9]|$)", part.lower()):
@@ -128,7 +127,7 @@ def _split_of(path: Path) -> str:
 
 
 def _home(folder: Path, path: Path) -> str:
-    """The folder of the data set that a file belongs to: above one that is named after a split."""
+    """The folder of a file's data set, in `folder`: the nearest that is not named after a split."""
     parts = path.relative_to(folder).parent.parts
     while parts and _split_of(Path(parts[-1])):
         parts = parts[:-1]
@@ -136,6 +135,7 @@ def _home(folder: Path, path: Path) -> str:
 
 
 def _named(split: str) -> str:
+    """A split, as errors name it."""
     return f"its split {split}" if split else "the table"
 
 
@@ -143,7 +143,7 @@ def _named(split: str) -> str:
 
 
 def _batches(folder: Path, path: Path, columns: Columns) -> Iterator[Any]:
-    """Arrow's record batches of a file, of texts and labels alone, each of bounded size."""
+    """Arrow's record batches of a file, with the text and label columns alone, of bounded size."""
     from pyarrow import parquet
 
     if path.suffix == ".parquet":
@@ -161,6 +161,7 @@ def _batches(folder: Path, path: Path, columns: Columns) -> Iterator[Any]:
 
 
 def _whole_batches(folder: Path, path: Path) -> Iterator[Any]:
+    """Arrow's record batches, with all columns, of a file that is not Parquet."""
     from pyarrow import csv, ipc
 
     match path.suffix:
@@ -182,7 +183,7 @@ def _whole_batches(folder: Path, path: Path) -> Iterator[Any]:
 
 
 def _json(folder: Path, path: Path) -> Iterator[Any]:
-    """One object a line, or one list of objects."""
+    """Arrow's record batches of a JSON file: one object a line, or one list of objects."""
     import pyarrow
     from pyarrow import json as lines
 
@@ -201,7 +202,7 @@ def _json(folder: Path, path: Path) -> Iterator[Any]:
 
 
 def _rows_at_once(folder: Path, opened: Any, names: Sequence[str]) -> int:
-    """How many rows of a Parquet file cannot unpack to more than a batch may hold.
+    """The number of rows of a Parquet file that surely unpack to no more than `BATCH_MB`.
 
     A chunk whose texts are numbers into a dictionary may hold its largest text in every row.
     """
@@ -219,28 +220,28 @@ def _rows_at_once(folder: Path, opened: Any, names: Sequence[str]) -> int:
 
 
 def _types(schema: Any) -> dict[str, str]:
-    """Column name → its Arrow type in words; of a dictionary's, that of its values."""
+    """Column name → its Arrow type in words; a dictionary's is that of its values."""
     types = ((field.name, field.type) for field in schema)
     return {name: str(getattr(kind, "value_type", kind)) for name, kind in types}
 
 
-def choose_columns(source: object, types: Mapping[str, str], wanted: Columns) -> tuple[str, str]:
-    """The names of the columns of texts and of labels.
+def choose_columns(source: object, types: Mapping[str, str], named: Columns) -> tuple[str, str]:
+    """(text column, label column): those named, else those recognised by name or type.
 
     Raises:
         MadlError: a column that is asked for is not there, or more than one could be meant.
     """
-    for name in filter(None, (wanted.text, wanted.label)):
+    for name in filter(None, (named.text, named.label)):
         if name not in types:
-            known = ", ".join(types) or "none"
-            raise outside.no_data(source, f"it has no column {name}, but {known}")
+            reason = f"it has no column {name}, but {', '.join(types) or 'none'}"
+            raise outside.no_data(source, reason)
     listed = ", ".join(f"{name} ({kind})" for name, kind in types.items()) or "none"
-    label = wanted.label or _known(LABEL_COLUMNS, types)
-    texts = [name for name, kind in types.items() if "string" in kind and name != wanted.label]
-    if not texts or (wanted.text and wanted.text not in texts):
-        which = f"column {wanted.text} does not hold" if wanted.text else "no column of it holds"
+    label = named.label or _first_known(LABEL_COLUMNS, types)
+    texts = [name for name, kind in types.items() if "string" in kind and name != named.label]
+    if not texts or (named.text and named.text not in texts):
+        which = f"column {named.text} does not hold" if named.text else "no column of it holds"
         raise outside.no_data(source, f"{which} texts: {listed}")
-    text = wanted.text or _known(TEXT_COLUMNS, texts) or _only(set(texts) - {label})
+    text = named.text or _first_known(TEXT_COLUMNS, texts) or _only(set(texts) - {label})
     label = label or _only(set(types) - {text})
     for option, name in (("text", text), ("label", label)):
         if name is None:
@@ -250,10 +251,12 @@ def choose_columns(source: object, types: Mapping[str, str], wanted: Columns) ->
 
 
 def _only(names: Collection[str]) -> str | None:
+    """The name, if there is exactly one."""
     return next(iter(names)) if len(names) == 1 else None
 
 
-def _known(names: Sequence[str], columns: Mapping[str, str] | Sequence[str]) -> str | None:
+def _first_known(names: Sequence[str], columns: Mapping[str, str] | Sequence[str]) -> str | None:
+    """The column with the first of these names that there is, in upper or lower case."""
     lower = {column.lower(): column for column in reversed([*columns])}
     return next((lower[name] for name in names if name in lower), None)
 
@@ -262,7 +265,7 @@ def _known(names: Sequence[str], columns: Mapping[str, str] | Sequence[str]) -> 
 
 
 def read_hub(name: str, columns: Columns) -> dict[str, Table]:
-    """The same of a data set of the hub, or of its cache.
+    """Split → its table, of a data set of the hub, or of its cache.
 
     Raises:
         MadlError: no network, no such data set, or it lacks the columns.
@@ -277,9 +280,8 @@ def read_hub(name: str, columns: Columns) -> dict[str, Table]:
     try:
         loaded: Any = datasets.load_dataset(name)  # untyped library
     except Exception as error:  # the library raises a dozen kinds, all of them about the source
-        said = next(iter(str(error).splitlines()), "")
         raise MadlError(
-            f"cannot load data set {name} ({type(error).__name__}: {said}); "
+            f"cannot load data set {name} ({type(error).__name__}: {first_line(error)}); "
             "check the name and the network, or give a folder with --dataset"
         ) from error
     tables: dict[str, Table] = {}
@@ -289,6 +291,6 @@ def read_hub(name: str, columns: Columns) -> dict[str, Table]:
         columns = Columns(text=text, label=label)
         tables[split] = Table(columns=columns, texts=rows[text][:], labels=rows[label][:])
     if not tables:
-        known = ", ".join(map(str, loaded))
-        raise outside.no_data(name, f"it has no split train, validation or test, but {known}")
+        splits = ", ".join(map(str, loaded))
+        raise outside.no_data(name, f"it has no split train, validation or test, but {splits}")
     return tables

@@ -1,4 +1,4 @@
-"""Fine-tune and evaluate a classifier: two loops, and nothing hidden in them.
+"""Fine-tuning and evaluation of a classifier: two plain loops.
 
 Both are deterministic for a seed on one machine and number of threads.
 Units: learning rate per AdamW step.
@@ -45,7 +45,7 @@ class Recipe:
             raise ValueError(f"epochs, batch size and learning rate are positive, got {self}")
 
     def num_steps(self, num_examples: int) -> int:
-        """Of a whole training on so many examples."""
+        """The number of steps of a training on so many examples."""
         return self.epochs * math.ceil(num_examples / self.batch_size)
 
 
@@ -71,7 +71,8 @@ def train(
     losses: list[float] = []
     for epoch in range(recipe.epochs):
         for indices in shuffled_batches(data, recipe.batch_size, seed=recipe.seed * 1000 + epoch):
-            model.train()
+            if not model.training:  # a callback has judged it
+                model.train()
             batch = _to(data.batch(indices), device)
             loss = take_step(model, batch, optimizer, bf16=recipe.bf16)
             schedule.step()
@@ -84,7 +85,7 @@ def train(
 
 
 def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """AdamW over what learns."""
+    """AdamW over all parameters that require a gradient."""
     groups = _decay_groups(model, recipe.weight_decay)
     return torch.optim.AdamW(groups, lr=recipe.learning_rate, fused=True)
 
@@ -107,7 +108,7 @@ def take_step(
 
 
 def _decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Weight decay on matrices only, as BERT was trained: not on biases and norms."""
+    """Parameter groups, with weight decay on matrices only: not on biases and norms, as in BERT."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     return [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
@@ -116,14 +117,14 @@ def _decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]
 
 
 def rate_at(step: int, total: int) -> float:
-    """Share of the learning rate that step 0 … total - 1 takes: warm-up, then linear decay."""
+    """The share of the learning rate, 0…1, at step 0 … total - 1: warm-up, then linear decay."""
     warm_up = max(total // 10, 1)
     return min((step + 1) / warm_up, (total - step) / max(total - warm_up, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Correctness and cross-entropy of every example, in the split's own order."""
+    """Whether each example is classified correctly, and its cross-entropy, in the split's order."""
 
     correct: list[bool]
     losses: list[float]
@@ -141,21 +142,21 @@ class Evaluation:
 def evaluate(
     model: nn.Module, data: Encoded, *, device: str = "cpu", bf16: bool = False
 ) -> Evaluation:
-    """Accuracy and cross-entropy in evaluation mode."""
+    """Evaluate a classifier on every example; it is left in evaluation mode."""
     model.to(device).eval()
-    correct, losses = [False] * len(data), [0.0] * len(data)
+    places: list[int] = []
+    parts: list[Tensor] = []
     progress = _Progress("evaluating", math.ceil(len(data) / EVALUATION_BATCH))
     for indices in batches_by_length(data, EVALUATION_BATCH):
         with _autocast(device, enabled=bf16):
             output = model(**_to(data.batch(indices), device))
-        labels = torch.tensor([data.labels[i] for i in indices])  # (B,)
-        logits = output.logits.float().cpu()  # (B, classes)
-        right: list[bool] = (logits.argmax(-1) == labels).tolist()
-        loss: list[float] = F.cross_entropy(logits, labels, reduction="none").tolist()
-        for i, is_correct, one in zip(indices, right, loss):
-            correct[i], losses[i] = is_correct, one
+        places += indices
+        parts.append(output.logits.float().cpu())  # (B, classes)
         progress.step()
-    return Evaluation(correct=correct, losses=losses)
+    logits = torch.cat(parts)[torch.tensor(places).argsort()]  # (N, classes), in the split's order
+    labels = torch.tensor(data.labels)
+    losses: list[float] = F.cross_entropy(logits, labels, reduction="none").tolist()
+    return Evaluation(correct=(logits.argmax(-1) == labels).tolist(), losses=losses)
 
 
 def has_fast_bf16(device: str) -> bool:
@@ -176,16 +177,16 @@ def _to(batch: Mapping[str, Tensor], device: str) -> dict[str, Tensor]:
 
 
 class _Progress:
-    """Says every few seconds how far a loop is and how long the rest takes."""
+    """Logs every few seconds how far a loop is and how long the rest takes."""
 
-    def __init__(self, what: str, total: int) -> None:
-        self.what, self.total, self.done = what, total, 0
-        self.started = self.said = time.perf_counter()
+    def __init__(self, loop: str, total: int) -> None:
+        self.loop, self.total, self.done = loop, total, 0
+        self.started = self.logged = time.perf_counter()
 
     def step(self, detail: str = "") -> None:
         self.done += 1
         now = time.perf_counter()
-        if now - self.said >= LOG_EVERY_S:
-            self.said = now
-            left = (now - self.started) / self.done * (self.total - self.done)
-            log.info("%s %d/%d %s %.0f s left", self.what, self.done, self.total, detail, left)
+        if now - self.logged >= LOG_EVERY_S:
+            self.logged = now
+            rest_s = (now - self.started) / self.done * (self.total - self.done)
+            log.info("%s %d/%d %s %.0f s left", self.loop, self.done, self.total, detail, rest_s)

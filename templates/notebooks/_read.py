@@ -1,4 +1,4 @@
-"""How notebooks read data; `madl.site.notebooks` writes it into each, in place of its import."""
+"""Reads data in notebooks; `madl.site.notebooks` writes it into each, in place of its import."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ def number(text):
 
 
 def read(path):
-    """The rows of a CSV of the logbook, its numbers as numbers."""
+    """The rows of a CSV of the logbook as dictionaries, with numbers as floats."""
     where = f"{LOGBOOK}/{path}"
     raw = urlopen(where).read() if "://" in where else Path(where).read_bytes()
     rows = csv.DictReader(io.StringIO(raw.decode()))

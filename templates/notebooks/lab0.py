@@ -3,10 +3,6 @@
 #
 # Question [0.2](../labs/lab0_lora.html): test accuracy of LoRA less that of full fine-tuning, seed
 # by seed and over all.
-#
-# The data are those of the page's figure. [Download this notebook](lab0.ipynb) into the folder
-# `notebooks` of the site or of `docs`, or set `LOGBOOK` to the address of a published logbook; it
-# needs Python and matplotlib. What is chosen here by looking at test values is no finding.
 
 # %%
 from templates.notebooks._read import plt, read

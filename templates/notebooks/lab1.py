@@ -3,10 +3,6 @@
 #
 # Question [1.1](../labs/lab1_quantization.html): test accuracy at each fixed-point width, right
 # after quantization (PTQ) and after training on (QAT).
-#
-# The data are those of the page's figure. [Download this notebook](lab1.ipynb) into the folder
-# `notebooks` of the site or of `docs`, or set `LOGBOOK` to the address of a published logbook; it
-# needs Python and matplotlib. What is chosen here by looking at test values is no finding.
 
 # %%
 from templates.notebooks._read import plt, read

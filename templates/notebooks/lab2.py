@@ -3,10 +3,6 @@
 #
 # Question [2.1](../labs/lab2_samplers.html): the best accuracy so far, by trial, for each
 # sampler.
-#
-# The data are those of the page's figure. [Download this notebook](lab2.ipynb) into the folder
-# `notebooks` of the site or of `docs`, or set `LOGBOOK` to the address of a published logbook; it
-# needs Python and matplotlib. What is chosen here by looking at test values is no finding.
 
 # %%
 from templates.notebooks._read import plt, read

@@ -3,10 +3,6 @@
 #
 # Question [3.2](../labs/lab3_formats.html): what each number format costs in bits and keeps in
 # accuracy when all Linear layers take it.
-#
-# The data are those of the page's figure. [Download this notebook](lab3.ipynb) into the folder
-# `notebooks` of the site or of `docs`, or set `LOGBOOK` to the address of a published logbook; it
-# needs Python and matplotlib. What is chosen here by looking at test values is no finding.
 
 # %%
 from templates.notebooks._read import plt, read

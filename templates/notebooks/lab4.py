@@ -3,10 +3,6 @@
 #
 # Question [4.1](../labs/lab4_compile.html): the time of a call, eager and compiled, and what the
 # first call costs.
-#
-# The data are those of the page's figure. [Download this notebook](lab4.ipynb) into the folder
-# `notebooks` of the site or of `docs`, or set `LOGBOOK` to the address of a published logbook; it
-# needs Python and matplotlib. What is chosen here by looking at test values is no finding.
 
 # %%
 from templates.notebooks._read import plt, read
@@ -50,6 +46,7 @@ CALLS = 2000
 
 
 def ratio(row, calls):
+    """The time of this many compiled calls, the first included, over that of eager ones."""
     compiled = row["first call (s)"] + (calls - 1) * row["a call"] / 1e3
     return compiled / (calls * row["eager"] / 1e3)
 

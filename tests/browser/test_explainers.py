@@ -5,7 +5,7 @@ Needs what `test_site` needs.
 
 import pytest
 
-from experiments.lab4_tiles import study
+from experiments.lab4_tiles import layout
 from tests.browser.looking import opened
 
 pytestmark = pytest.mark.browser
@@ -93,7 +93,7 @@ def test_threads_have_the_bytes_that_cute_gives_them(explained, first):
     thread, down, along = first
     for row, places in zip(rows, found, strict=True):
         block = (down if row["group"] > row["tile m"] else 0, along)
-        made = [study.place(row, thread + lane, block) for lane in range(32)]  # as CuTe has it
+        made = [layout.place(row, thread + lane, block) for lane in range(32)]  # as CuTe has it
         assert places == list(map(list, made))
 
 

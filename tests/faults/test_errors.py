@@ -10,7 +10,7 @@ import pytest
 
 from madl.machine import lifeline
 from madl.running import runner
-from tests.conftest import a_record
+from tests.conftest import a_record, own
 from tests.faults.conftest import in_one_line, is_one_line
 
 
@@ -33,7 +33,7 @@ CASES = 'return [{"x": x, "seed": 0}'
 WHY = 'return os.environ.get("TOY_MISSING")'
 BROKEN: dict[str, tuple[str, str | None, str | bytes, str]] = {  # file, old, new, what is said
     "no Python": (EXPERIMENT, None, "page = =", "experiments/toy/page.py, line 1: SyntaxError"),
-    "exits": (EXPERIMENT, "\npage =", "\nraise SystemExit(0)\npage =", "line 15: SystemExit: 0"),
+    "exits": (EXPERIMENT, None, "raise SystemExit(0)", "line 1: SystemExit: 0"),
     "no page": (EXPERIMENT, None, "", "declares no page; write `page = Experiment("),
     "needs itself": (EXPERIMENT, '"Squares"', '"a", needs=("toy",)', "in a circle: toy needs toy"),
     "no scalar": (EXPERIMENT, CASES, 'return [{"x": [x]}', "its cases: TypeError: the parameter x"),
@@ -99,18 +99,18 @@ def test_temporary_files_go_nowhere_else(tmp_path):
 def test_a_rerun_keeps_the_registration_and_another_result_does_not(plan, toy):
     """Claims worded after a result do not become earlier than it by running the case again."""
     from madl.logbook.records import Store
-    from madl.running.plans import Options, StoredPlan
+    from madl.running.plans import Options, RunPlan
     from madl.running.project import Project
 
     store, options = Store(toy.state), Options(force=True)
     list(runner.run(plan, store, (), options))
-    case = plan.cases("toy")[1]
+    case = own(plan).cases("toy")[1]
     first = store.get(case).run.claims
     spoil(toy, EXPERIMENT, "One squared is more than a half", "One squared is more than a third")
-    again = StoredPlan(Project(toy.root), store, plan.profile, plan.workload)
+    again = RunPlan(Project(toy.root), plan.profile, plan.workload)
     list(runner.run(again, store, (), options))
     kept = store.get(case).run
-    assert kept.at_first == first
+    assert kept.preregistered_claims == first
     assert Project(toy.root).load("toy").digests != first
     store.put(a_record(case=case, values={"square": 3}, run=kept))  # as if it had been other
     list(runner.run(again, store, (), options))

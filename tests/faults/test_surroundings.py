@@ -11,8 +11,8 @@ import pytest
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Store, decode
 from madl.running import runner
-from madl.running.plans import Options, StoredPlan
-from tests.conftest import TOY, wait_for
+from madl.running.plans import Options, RunPlan
+from tests.conftest import TOY, own, wait_for
 from tests.faults.conftest import Calls, in_one_line, is_one_line
 from tests.test_report import snapshot
 
@@ -102,9 +102,11 @@ def test_what_computed_is_in_the_record_and_on_the_page(toy, monkeypatch):
         (toy.root / "kernels" / f"{name}.py").write_text("")
         monkeypatch.setitem(sys.modules, f"kernels.{name}", route)
     store = Store(toy.state)
-    plan = StoredPlan(toy, store, PROFILES["quick"], {})
+    plan = RunPlan(toy, PROFILES["quick"], {})
     list(runner.run(plan, store, (), Options()))
-    assert store.get(plan.cases("toy")[0]).run.kernels == "round_to_grid torch, linear_bf16 torch"
+    assert (
+        store.get(own(plan).cases("toy")[0]).run.kernels == "round_to_grid torch, linear_bf16 torch"
+    )
     report.write(plan, store)
     page = html.unescape((toy.docs / "labs" / "toy.md").read_text())
     assert "| Kernels | round_to_grid torch, linear_bf16 torch |" in page

@@ -37,15 +37,16 @@ void multiply(float (*c)[4], const unsigned int (*a)[4], const unsigned int (*b)
         c[lane][i] += left[lane / 4 + (i >= 2 ? 8 : 0)][k] * right[k][lane % 4 * 2 + i % 2];
 }
 
-// The copies of one step of x, as `send_x` asks for them.
+// The copies of one step of x, as every thread asks for them.
 template <class Tile>
-void send_x(const madl::Linear& p, int step, int end, Words* stage) {
-  for (int i = 0; i < Tile::kStageUnits; ++i) {
-    const auto copy = Tile::x_copy(p, step, end, i);
-    if (!copy.wanted) continue;
-    if (copy.to < 0 || copy.to >= Tile::kStageUnits) std::exit(5);
-    stage[copy.to] = Words{};
-    std::memcpy(&stage[copy.to], copy.from, copy.bytes);
+void send_x(const madl::Linear& p, int first, int end, int steps, Words* stage) {
+  for (int thread = 0; thread < Tile::kThreads; ++thread) {
+    const auto of = Tile::copies_of(p, first, end, thread);
+    Tile::send(of, steps, [stage](int to, const unsigned short* from, int bytes) {
+      if (to < 0 || to >= Tile::kStageUnits) std::exit(5);
+      stage[to] = Words{};
+      if (bytes) std::memcpy(&stage[to], from, bytes);
+    });
   }
 }
 
@@ -55,33 +56,38 @@ void run_block(const madl::Linear& p, int block, int split, float* partials) {
   const Words nans{{~0u, ~0u, ~0u, ~0u}};
   std::vector<Words> stages(Tile::kAhead * Tile::kStageUnits, nans);
   const int first = split * p.steps, end = Tile::end_of(p, split);
+  const unsigned int above = madl::above_mantissas();
   std::vector<float> sums(Tile::kWarps * kTiles * 32 * 4);
   if (Tile::kStaged)
     for (int i = 0; i < kAhead - 1; ++i)
-      send_x<Tile>(p, first + i, end, stages.data() + i * Tile::kStageUnits);
+      send_x<Tile>(p, first, end, i, stages.data() + i * Tile::kStageUnits);
   for (int step = first; step < end; ++step) {
     const int i = (step - first) % kAhead;
     if (Tile::kStaged)
-      send_x<Tile>(p, step + kAhead - 1, end,
+      send_x<Tile>(p, first, end, step - first + kAhead - 1,
                    stages.data() + (i + kAhead - 1) % kAhead * Tile::kStageUnits);
     for (int warp = 0; warp < Tile::kWarps; ++warp) {
       const bool has_columns = block * Tile::kOut + warp % Tile::kWide * 16 < p.num_out;
       if (!has_columns && p.num_in > 64) continue;  // to save time: it stores nothing
       unsigned int a[4][32][4], b[kTiles][4][32][2];
       for (int lane = 0; lane < 32; ++lane) {
-        const auto at = Tile::lane_of(p, block, end, warp, lane);
-        typename Tile::Raw raw;  // left over from another step, and a scale that is NaN
-        std::memset(static_cast<void*>(&raw), 0xff, sizeof raw);
-        Tile::fetch(p, at, step, raw);
-        const unsigned int worth[2] = {madl::step_pair(raw.scale[0]), madl::step_pair(raw.scale[1])};
+        auto at = Tile::lane_of(p, block, first, end, warp, lane);
+        int steps = step - first;
+        for (; steps >= kAhead; steps -= kAhead) Tile::advance(at);
+        typename Tile::Raw raw;  // left over from another step: the largest there is
+        std::memset(static_cast<void*>(&raw), 0x7f, sizeof raw);
+        raw.scale[0] = raw.scale[1] = 254;
+        Tile::fetch(p, at, steps, raw);
+        const unsigned int worth[2] = {madl::negative_step_pair(raw.scale[0]),
+                                       madl::negative_step_pair(raw.scale[1])};
         for (int quarter = 0; quarter < 4; ++quarter)
-          Tile::weight_operand(raw, worth, quarter, a[quarter][lane]);
+          Tile::weight_operand(raw, above, worth, quarter, a[quarter][lane]);
         for (int tile = 0; tile < kTiles; ++tile)
           for (int half = 0; half < 2; ++half) {
             const Words words =
                 Tile::kStaged
                     ? Tile::x_operand(stages.data() + i * Tile::kStageUnits, warp, lane, tile, half)
-                    : Tile::x_operand(at, step, half);
+                    : Tile::x_operand(at, steps, half);
             for (int j = 0; j < 4; ++j) b[tile][2 * half + j / 2][lane][j % 2] = words.at[j];
           }
       }
@@ -128,8 +134,9 @@ void run(madl::Linear p, int splits, bool in_cluster) {
             });
   }
   if (p.partials)
-    for (long long at = 0; at < static_cast<long long>(p.rows) * p.num_out + 3; ++at)
-      Tile::template add_splits<Result>(p, splits, at);
+    for (int row = 0; row < p.rows; ++row)
+      for (int column = 0; column < p.num_out + 3; ++column)
+        Tile::template add_splits<Result>(p, splits, row, column);
 }
 
 template <class T>
@@ -202,8 +209,9 @@ void check_pairs() {
       for (int at = 0; at < 4; ++at) {
         const unsigned int word = (mantissa % 2 ? 0x80ff7f01u : 0x01807fffu) & ~(0xffu << 8 * at);
         const auto s = static_cast<unsigned char>(scale);
+        const unsigned int above = madl::above_mantissas(), step = madl::negative_step_pair(s);
         const unsigned int pair =
-            madl::decode_pair(word | unsigned(mantissa) << 8 * at, at / 2 * 2, madl::step_pair(s));
+            madl::decode_pair(word | unsigned(mantissa) << 8 * at, at / 2 * 2, above, step);
         const unsigned int got = pair >> (at % 2 * 16) & 0xffffu;
         const unsigned int wanted = madl::mxint8_to_bf16(static_cast<signed char>(mantissa), s);
         if (got != wanted && !(std::isnan(bf16(got)) && std::isnan(bf16(wanted)))) {

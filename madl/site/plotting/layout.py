@@ -1,4 +1,4 @@
-"""Puts a chart on Matplotlib axes, for one width, and gives what Matplotlib writes as SVG.
+"""Lays a chart out on Matplotlib axes, in one of the site's sizes, and returns Matplotlib's SVG.
 
 Matplotlib finds the margins. Lines and points are named where they are, if there is room.
 
@@ -8,12 +8,13 @@ Units: pixels of the drawing, which are Matplotlib's points.
 import io
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import OffsetFrom
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -21,9 +22,9 @@ from matplotlib.transforms import Bbox
 
 from madl.logbook import charts
 from madl.logbook.charts import Axis, Chart
-from madl.logbook.stats import superscript
+from madl.logbook.values import superscript
 from madl.site.plotting import marks
-from madl.site.plotting.marks import Panel, categories, named
+from madl.site.plotting.marks import Panel, categories, cell_name
 from madl.site.plotting.palette import HEX, TEXT, looks
 from madl.site.plotting.size import FONT, LINE, SMALL, Size, brief, cut, width, wrapped
 
@@ -49,21 +50,24 @@ HOUSE = {
     **{f"{axis}tick.major.size": 0 for axis in "xy"},
     **{f"{axis}tick.major.pad": 5 for axis in "xy"},
 }
-LABEL = 150.0  # of a line's name beside the plot, at most
-MOVED = 40.0  # that a name may stand from its line's end
+LABEL = 150.0  # the width of a line's name beside the plot, at most
+MOVED = 40.0  # how far up or down a name may stand from its line's end
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Matplotlib's SVG, what its tagged groups are, and the series that are named in it."""
+    """A drawn chart: Matplotlib's SVG, and which series are named in it (`direct`).
 
-    svg: str = ""
-    tags: dict[str, tuple[int, Sequence[str]]] = field(default_factory=dict)
-    direct: set[str] = field(default_factory=set)
+    `tags` says for the id of each tagged group the number of its series and its points' titles.
+    """
+
+    svg: str
+    tags: Mapping[str, tuple[int, Sequence[str]]]
+    direct: set[str]
 
 
 def plot(chart: Chart, size: Size, *, salt: str) -> Plot:
-    """Draws a chart in one width; ids within it depend on the salt."""
+    """Draw a chart in one size; ids within its SVG depend on the salt."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "constrained_layout not applied")  # to few data
         matplotlib.rcdefaults()  # whatever the reader's matplotlibrc says
@@ -72,37 +76,24 @@ def plot(chart: Chart, size: Size, *, salt: str) -> Plot:
 
 
 def _plot(chart: Chart, size: Size) -> Plot:
-    made, facets = Plot(), [""]
-    if chart.facet is not None:
-        facets = categories(chart, Axis(label="", column=chart.facet))
+    """Draw a chart with the settings that Matplotlib has now."""
+    facets = categories(chart, Axis(label="", column=chart.facet)) if chart.facet else [""]
     few = size.columns > 3 and len(facets) in (3, 5, 6, 9)  # then three leave no gap
     across = min(len(facets), 3 if few else size.columns)
     down = math.ceil(len(facets) / across)
     height = _height(chart, size, down)
     figure = Figure((size.width / 72, height / 72), layout="constrained")
     grid = [*figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat]
-    panels: list[Panel] = []
-    for name, ax in zip(facets, grid):
-        rows = [r for r in chart.rows if not chart.facet or named(r.get(chart.facet)) == name]
-        drawn: dict[str, Any] = {"chart": chart, "size": size, "looks": looks(chart)}
-        wide = (size.width - size.margin) / across
-        panel = Panel(ax=ax, rows=rows, wide=wide, tags=made.tags, facet=name, **drawn)
-        for axis, setter in ((chart.x, ax.set_xscale), (chart.y, ax.set_yscale)):
-            if axis.scale.startswith("log"):
-                setter("log", base=2 if axis.scale == "log2" else 10)
-        marks.draw(panel)
-        panels.append(panel)
-    for ax in grid[len(facets) :]:
-        ax.remove()
+    panels = _panels(chart, size, facets, grid, (size.width - size.margin) / across)
     own = any(mark.kind == "cells" for mark in chart.marks)  # names below each panel
     for i, panel in enumerate(panels):
         _ticks(panel, chart.x, panel.wide)
         _ticks(panel, chart.y, height * 0.75 / down)
         panel.ax.tick_params(labelbottom=own or i + across >= len(panels))
-    if size.name == "thumb":
-        _name_axes(figure, panels[0])
-    else:
-        made.direct |= _write(figure, panels)
+    _name_axes(figure, chart, size)
+    direct: set[str] = set()
+    if not size.is_thumbnail:
+        direct = _name_panels(panels)
         margins = figure.get_layout_engine()
         assert margins is not None
         margins.execute(figure)  # now all is where it stays
@@ -112,19 +103,36 @@ def _plot(chart: Chart, size: Size) -> Plot:
     text = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(text, format="svg", metadata=nothing)
-    made.svg = text.getvalue()
-    return made
+    return Plot(svg=text.getvalue(), tags=panels[0].tags, direct=direct)
 
 
-def _name_axes(figure: Figure, panel: Panel) -> None:
-    """What the axes measure; on a thumbnail in one line, and its categories say it themselves."""
-    chart, size = panel.chart, panel.size
+def _panels(
+    chart: Chart, size: Size, facets: Sequence[str], grid: Sequence[Axes], wide: float
+) -> list[Panel]:
+    """Draw each facet's marks on axes of the grid, and remove the axes that are left over."""
+    shared: dict[str, Any] = {"chart": chart, "size": size, "wide": wide, "tags": {}}
+    panels: list[Panel] = []
+    for name, ax in zip(facets, grid):
+        rows = [r for r in chart.rows if not name or cell_name(r.get(chart.facet or "")) == name]
+        panel = Panel(ax=ax, rows=rows, facet=name, looks=looks(chart), **shared)
+        for axis, set_scale in ((chart.x, ax.set_xscale), (chart.y, ax.set_yscale)):
+            if axis.scale.startswith("log"):
+                set_scale("log", base=2 if axis.scale == "log2" else 10)
+        marks.draw(panel)
+        panels.append(panel)
+    for ax in grid[len(facets) :]:
+        ax.remove()
+    return panels
+
+
+def _name_axes(figure: Figure, chart: Chart, size: Size) -> None:
+    """Write the titles of the axes; on a thumbnail in one line, and none of a category axis."""
     room = size.width - 8
 
-    def text(shown: Axis) -> str:
-        if size.name != "thumb":
-            return "\n".join(wrapped(shown.title, FONT, room))
-        return "" if shown.scale == "category" else brief(shown.title, FONT, room)
+    def text(axis: Axis) -> str:
+        if not size.is_thumbnail:
+            return "\n".join(wrapped(axis.title, FONT, room))
+        return "" if axis.scale == "category" else brief(axis.title, FONT, room)
 
     if chart.y.title:
         figure.suptitle(text(chart.y), x=2 / size.width, ha="left", fontsize=FONT)
@@ -132,11 +140,11 @@ def _name_axes(figure: Figure, panel: Panel) -> None:
         figure.supxlabel(text(chart.x), fontsize=FONT)
 
 
-def _write(figure: Figure, panels: Sequence[Panel]) -> set[str]:
-    """What stands around the panels; returns the series that are named there."""
+def _name_panels(panels: Sequence[Panel]) -> set[str]:
+    """Write facets' names above the panels, and names of series beside and above them; returns the
+    series that are named so.
+    """
     first = panels[0]
-    size = first.size
-    _name_axes(figure, first)
     above, named_above = _above(first)
     for panel in panels:
         head = "\n".join(wrapped(panel.facet, SMALL, panel.wide)[:2])
@@ -145,22 +153,22 @@ def _write(figure: Figure, panels: Sequence[Panel]) -> set[str]:
         for x, text, side in above:
             look = {"xycoords": ("data", "axes fraction"), "ha": side, "color": TEXT["muted"]}
             panel.text(text, (x, 1), (0, 5), **look)
-    ends = _ends(first) if size.name == "wide" and len(panels) == 1 else {}
+    ends = _ends(first) if first.size.name == "wide" and len(panels) == 1 else {}
     for name, end in ends.items():
         _name_end(first, name, *end)
     return {*named_above, *ends}
 
 
 def _height(chart: Chart, size: Size, down: int) -> float:
-    if size.name == "thumb":
+    """The height of the drawing, with this many rows of panels."""
+    if size.is_thumbnail:
         return size.height
-    if chart.y.scale == "category":
-        room = size.width * 0.38
-        lines = max(len(wrapped(name, FONT, room)) for name in categories(chart, chart.y))
+    if chart.is_horizontal:
+        room, names = size.width * 0.38, categories(chart, chart.y)
+        lines = max(len(wrapped(name, FONT, room)) for name in names)
         many = len({m.label for m in chart.marks if m.kind == "bars" and not m.stacked})
         step = max(24.0, 17.0 * many + 8, LINE * lines + 6)
-        extra = 44.0 if chart.facet else 20.0
-        return (len(categories(chart, chart.y)) * step + extra) * down + 70
+        return (len(names) * step + (44.0 if chart.facet else 20.0)) * down + 70
     if down == 1:
         return size.height if chart.facet is None else min(size.height, 260)
     return 150.0 * down + 60
@@ -170,55 +178,61 @@ def _height(chart: Chart, size: Size, down: int) -> float:
 
 
 def _ticks(panel: Panel, shown: Axis, length: float) -> None:
-    """Limits and ticks, no more of them than there is room for."""
-    ax, is_x = panel.ax, shown is panel.chart.x
-    axis = ax.xaxis if is_x else ax.yaxis
+    """Set the limits of an axis, and as many ticks as its length has room for."""
+    ax, chart, is_x = panel.ax, panel.chart, shown is panel.chart.x
+    axis, set_limits = (ax.xaxis, ax.set_xlim) if is_x else (ax.yaxis, ax.set_ylim)
     axis.set_minor_locator(NullLocator())
     if shown.scale == "category":
-        count = len(categories(panel.chart, shown))
-        ends = (-0.5, count - 0.5) if is_x else (count - 0.5, -0.5)
-        (ax.set_xlim if is_x else ax.set_ylim)(*ends)
+        count = len(categories(chart, shown))
+        set_limits(*((-0.5, count - 0.5) if is_x else (count - 0.5, -0.5)))
         axis.set_ticks(range(count), _names(panel, shown, length / count - 2))
         axis.grid(visible=False)
         return
     low, high = shown.limits
-    bars = any(mark.kind == "bars" for mark in panel.chart.marks)
-    least = ax.dataLim.x0 if is_x else ax.dataLim.y0
-    if bars and shown is panel.values and low is None and least >= 0 and shown.scale == "linear":
-        low = 0.0
-    (ax.set_xlim if is_x else ax.set_ylim)(low, high, auto=None)
+    has_bars = shown is chart.value_axis and any(mark.kind == "bars" for mark in chart.marks)
+    if has_bars and low is None and shown.scale == "linear":
+        least = ax.dataLim.x0 if is_x else ax.dataLim.y0
+        low = 0.0 if least >= 0 else None
+    set_limits(low, high, auto=None)
     low, high = sorted(axis.get_view_interval())
     powers = shown.scale == "log10" and (low < 1e-4 or high > 2e6)
     axis.set_major_formatter(FuncFormatter(power if powers else tick))
     room = max(40.0, max(width(tick(float(f"{e:.2g}")), FONT) for e in (low, high)) + 14)
     most = max(2, min(panel.size.ticks, int(length / (room if is_x else 28.0))))
     if shown.scale == "log2" and is_x:
-        axis.set_major_locator(FixedLocator(_doublings(panel, length / math.log2(high / low))))
+        locator = FixedLocator(_doublings(panel, length / math.log2(high / low)))
     elif shown.scale == "log2":
-        axis.set_major_locator(LogLocator(base=2, numticks=most + 2))
+        locator = LogLocator(base=2, numticks=most + 2)
     elif shown.scale == "log10":
         few = math.log10(high / low) < 1.6
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,), numticks=most + 1))
+        locator = LogLocator(subs=(1, 2, 5) if few else (1,), numticks=most + 1)
     else:
-        cells = [charts.plain(row.get(shown.column or "")) for row in panel.chart.rows]
+        cells = [charts.plain(row.get(shown.column or "")) for row in chart.rows]
         whole = is_x and all(isinstance(cell, int) for cell in cells)
-        axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=whole))
+        locator = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=whole)
+    axis.set_major_locator(locator)
 
 
 def _doublings(panel: Panel, each: float) -> list[float]:
-    """A tick at every measurement that has room for its number: powers of two come first."""
-    drawn = [panel.series(mark).values() for mark in panel.chart.marks if mark.column]
-    found = {x for series in drawn for points in series for x, _, _ in points}
+    """The x values to tick on a base-2 axis: those measured whose number fits, powers of two first.
+
+    `each` is the length of a doubling.
+    """
+    chart = panel.chart  # all of its panels share the axis
+    columns = [mark.column for mark in chart.marks if mark.column]
+    drawn = [row for row in chart.rows if any(row.get(column) is not None for column in columns)]
+    values = {charts.plain(row.get(chart.x.column or "")) for row in drawn}
+    values = {value for value in values if isinstance(value, int | float) and value > 0}
     chosen: list[tuple[float, float]] = []  # where it is along the axis, in pixels
-    for place in sorted(found, key=lambda p: (not math.log2(p).is_integer(), p)):
-        at, half = math.log2(place) * each, width(tick(place), FONT) / 2 + 4
+    for value in sorted(values, key=lambda v: (not math.log2(v).is_integer(), v)):
+        at, half = math.log2(value) * each, width(tick(value), FONT) / 2 + 4
         if all(abs(at - other) >= half + room for other, room in chosen):
             chosen.append((at, half))
     return sorted(2 ** (at / each) for at, _ in chosen)
 
 
 def tick(value: float, _: int | None = None) -> str:
-    """A number at an axis: thousands by comma, no offset, no exponent where a reader needs none."""
+    """A number at an axis: "1,000", "2 M", "3 G"; as a power of ten only if it is tiny."""
     size = abs(value)
     if 0 < size < 1e-4:
         return power(value)
@@ -227,7 +241,7 @@ def tick(value: float, _: int | None = None) -> str:
 
 
 def power(value: float, _: int | None = None) -> str:
-    """A number as a power of ten, where an axis spans too many of them to write them out."""
+    """A number at an axis as a power of ten: "10⁷", "2×10⁻⁵"."""
     exponent = math.floor(math.log10(abs(value)) + 1e-9)
     factor = value / 10**exponent
     raised = f"10{superscript(exponent)}"
@@ -235,17 +249,20 @@ def power(value: float, _: int | None = None) -> str:
 
 
 def _names(panel: Panel, shown: Axis, room: float) -> list[str]:
-    """Of the places of a category axis, in lines; those below it are turned where none has room."""
-    names = categories(panel.chart, shown)
+    """The names at a category axis, wrapped to `room`; on x, they are turned if one does not fit.
+
+    On a thumbnail they are cut, or empty if there is no room at all.
+    """
+    names, size = categories(panel.chart, shown), panel.size
     is_x = shown is panel.chart.x
-    if panel.size.name == "thumb":
-        if room < (40 if is_x else LINE - 2):
-            return [""] * len(names)
-        if not is_x:
-            return [cut(name, FONT, panel.size.width * 0.5) for name in names]
-        two = ([first, " ".join(rest)] for first, *rest in (wrapped(n, FONT, room) for n in names))
+    if size.is_thumbnail and room < (40 if is_x else LINE - 2):
+        return [""] * len(names)
+    if size.is_thumbnail and not is_x:
+        return [cut(name, FONT, size.width * 0.5) for name in names]
+    lines = [wrapped(name, FONT, room if is_x else size.width * 0.38) for name in names]
+    if size.is_thumbnail:
+        two = ([first, " ".join(rest)] for first, *rest in lines)
         return ["\n".join(cut(line, FONT, room) for line in each if line) for each in two]
-    lines = [wrapped(name, FONT, room if is_x else panel.size.width * 0.38) for name in names]
     if is_x and any(width(line, FONT) > room for each in lines for line in each):
         panel.ax.tick_params(axis="x", labelrotation=40)
         for label in panel.ax.get_xticklabels():
@@ -258,66 +275,68 @@ def _names(panel: Panel, shown: Axis, room: float) -> list[str]:
 
 
 def _above(panel: Panel) -> tuple[list[tuple[float, str, str]], list[str]]:
-    """Names above the panel: where, what, to which side. Of spans, and of one upright level."""
+    """The names to write above a panel, as (x, name, alignment), and the levels among them.
+
+    Spans are named there; if there are none, so is the only level of a horizontal chart.
+    """
     chart = panel.chart
     spans = sorted((m for m in chart.marks if m.kind == "span" and m.label), key=lambda m: m.low)
-    found: list[tuple[float, str, str]] = []
+    names: list[tuple[float, str, str]] = []
     for i, mark in enumerate(spans):  # of two, each name stands away from the other
         side = "left" if i == len(spans) - 1 else "right"
         end = max(mark.low * chart.x.factor, panel.ax.get_xlim()[0])
-        found.append((end if side == "left" else mark.high * chart.x.factor, mark.label, side))
+        names.append((end if side == "left" else mark.high * chart.x.factor, mark.label, side))
     levels = [mark for mark in chart.marks if mark.kind == "level" and mark.label]
-    if not panel.lies or len(levels) != 1 or found or chart.facet:
-        return found, []
+    if not chart.is_horizontal or len(levels) != 1 or names or chart.facet:
+        return names, []
     value = panel.place(levels[0].value, chart.x)
     return ([] if value is None else [(value, levels[0].label, "center")]), [levels[0].label]
 
 
 def _ends(panel: Panel) -> dict[str, tuple[float, float, float]]:
-    """Where lines and levels end, in shares of the axes, and how far up each name stands from it.
+    """The lines and levels to name at their right end, as (x, y, pixels from there up to the name).
 
-    Names that are too long, or lines that end early, are the legend's; so are all, if one would
-    stand too far from its line.
+    x and y are shares of the axes. Names that are too long, or lines that end early, are left to
+    the legend; so are all, if one would stand too far from its line.
     """
-    if panel.lies:
+    if panel.chart.is_horizontal or len(panel.looks) < 2:
         return {}
-    found: dict[str, tuple[float, float]] = {}
     shares = panel.ax.transData + panel.ax.transAxes.inverted()
+    places: dict[str, tuple[float, float]] = {}
     for mark in panel.chart.marks:
+        ends: dict[str, tuple[float, float]] = {}
         if mark.kind == "level":
-            value = panel.place(mark.value, panel.chart.y)
-            ends = {} if value is None else {mark.label: (panel.ax.get_xlim()[1], value)}
-        else:
-            ends = {
-                name: max(points, key=lambda p: p[0])[:2]
-                for name, points in panel.series(mark).items()
-            }
-            ends = ends if mark.kind == "line" else {}
+            if (value := panel.place(mark.value, panel.chart.y)) is not None:
+                ends = {mark.label: (panel.ax.get_xlim()[1], value)}
+        elif mark.kind == "line":
+            series = panel.series(mark).items()
+            ends = {name: max(points, key=lambda p: p[0])[:2] for name, points in series}
         for name, end in ends.items():
             x, y = shares.transform(end)
             if name and x > 0.75 and -0.02 <= y <= 1.02 and width(name, SMALL) <= LABEL:
-                found[name] = (float(x), float(y))
-    names = sorted(found, key=lambda name: found[name][1])
+                places[name] = (float(x), float(y))
+    names = sorted(places, key=lambda name: places[name][1])
     tall = panel.size.height - 75
-    moved = _apart([found[name][1] * tall for name in names])
-    if len(panel.looks) < 2 or any(abs(up) > MOVED for up in moved):
+    moves = _apart([places[name][1] * tall for name in names])
+    if any(abs(up) > MOVED for up in moves):
         return {}
-    return {name: (*found[name], up) for name, up in zip(names, moved)}
+    return {name: (*places[name], up) for name, up in zip(names, moves)}
 
 
-def _apart(wanted: Sequence[float]) -> list[float]:
-    """How far to move rising places, as little as can be, so that each has a line's room."""
-    pools: list[list[float]] = []  # of neighbours that touch: each wants to begin there
-    for i, place in enumerate(wanted):
+def _apart(places: Sequence[float]) -> list[float]:
+    """How far to move ascending places so that neighbours are a text line apart: least squares."""
+    pools: list[list[float]] = []  # of names that touch: where each wants its pool to begin
+    for i, place in enumerate(places):
         pools.append([place - i * LINE])
         while len(pools) > 1 and fmean(pools[-2]) > fmean(pools[-1]):
             last = pools.pop()
             pools[-1] += last
     begins = [fmean(pool) for pool in pools for _ in pool]
-    return [begin + i * LINE - place for i, (begin, place) in enumerate(zip(begins, wanted))]
+    return [begin + i * LINE - place for i, (begin, place) in enumerate(zip(begins, places))]
 
 
 def _name_end(panel: Panel, name: str, x: float, y: float, up: float) -> None:
+    """Write a series' name right of its end, with a leader if it stands away from it."""
     leader = {"arrowstyle": "-", "linewidth": 0.8, "color": HEX["muted"], "relpos": (0, 0.5)}
     is_led = abs(up) > 3 or x < 0.96
     look: dict[str, Any] = {"arrowprops": {**leader, "shrinkA": 2, "shrinkB": 5}} if is_led else {}
@@ -334,29 +353,29 @@ SIDES = {"left": 0.0, "center": 0.5, "right": 1.0}
 
 
 def _name_points(panel: Panel) -> None:
-    """Points' own names, where no other name, point or level is; none where there is no room."""
+    """Write points' own names beside them; one that would cover something is left out."""
+    named = [mark for mark in panel.chart.marks if mark.text is not None and mark.kind == "points"]
+    if not named:
+        return
     transform, frame = panel.ax.transData.transform, panel.ax.bbox
-    named_marks = [m for m in panel.chart.marks if m.text is not None and m.kind == "points"]
     points = [
-        (x, y, str(row[mark.text or ""]) if row.get(mark.text or "") else "")
-        for mark in named_marks
-        for of_series in panel.series(mark).values()
-        for x, y, row in panel.inside(of_series)
+        (x, y, str(row.get(mark.text or "") or ""), transform((x, y)))
+        for mark in named
+        for series in panel.series(mark).values()
+        for x, y, row in panel.inside(series)
     ]
-    dots = [transform((x, y)) for x, y, _ in points]
-    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in dots]
-    for mark in panel.chart.marks if named_marks else ():
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for *_, (x, y) in points]
+    for mark in panel.chart.marks:
         if mark.kind == "level" and (value := panel.place(mark.value, panel.chart.y)) is not None:
             level = transform((panel.ax.get_xlim()[0], value))[1]
             taken.append(Bbox.from_bounds(frame.x0, level - 1, frame.width, 2))
-    for (x, y, text), here in zip(points, dots):
+    for x, y, text, (left, bottom) in points:
         wide = width(text, SMALL)
         for dx, dy, side, down in PLACES if text else ():
-            left, bottom = here[0] + dx - SIDES[side] * wide, here[1] + dy - down * SMALL
-            box = Bbox.from_bounds(left, bottom, wide, SMALL)
-            is_in = left > frame.x0 and bottom > frame.y0 and box.x1 <= panel.size.width
+            move = dx - SIDES[side] * wide, dy - down * SMALL
+            box = Bbox.from_bounds(left + move[0], bottom + move[1], wide, SMALL)
+            is_in = box.x0 > frame.x0 and box.y0 > frame.y0 and box.x1 <= panel.size.width
             if is_in and not any(box.overlaps(other) for other in taken):
                 taken.append(box)
-                up = bottom + 2 - here[1]
-                panel.text(text, (x, y), (dx, up), ha=side)
+                panel.text(text, (x, y), (dx, move[1] + 2), ha=side)
                 break

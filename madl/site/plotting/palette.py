@@ -7,7 +7,8 @@ dark and print. Colour never stands alone: markers differ, too, and names stand 
 Source: Okabe & Ito 2008, "Color universal design"; darkened where a thin line on white needs it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import cycle
 
 from madl.logbook.charts import Chart, Mark
@@ -36,7 +37,7 @@ REFERENCES = (("ink", DASHED), ("muted", DOTTED), ("muted", DASHDOT), ("ink", DO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A hollow marker and dashes tell what borrows a colour from its owner."""
+    """A series' colour, marker and dashes; hollow where its colour is another's."""
 
     color: str
     marker: str = "o"
@@ -45,40 +46,42 @@ class Look:
 
     @property
     def glyph(self) -> str:
-        """The marker, in a text."""
+        """The marker as a character."""
         return GLYPHS[self.marker][self.hollow]
 
 
 def looks(chart: Chart) -> dict[str, Look]:
     """The look of every series of a chart, by its name; levels are dashed and grey."""
-    owners = chart.owners()
-    found: dict[str, Look] = {}
-    for name, mark in owners.items():
+    owners, references = chart.owners(), cycle(REFERENCES)
+    lenders = {name: _lender(mark, owners) for name, mark in owners.items()}
+    drawn = {n: m for n, m in owners.items() if m.kind not in ("level", "span")}
+    looks: dict[str, Look] = {}
+    taken: set[str] = set()
+    for name, mark in drawn.items():
         known = mark.like if mark.like and mark.like not in owners else name
         color = KNOWN.get(known.casefold(), "")
-        taken = [look.color for look in found.values()]
-        is_free = color and color not in taken and not _owner(mark, owners)
-        if is_free and mark.kind not in ("level", "span"):
-            found[name] = Look(color=color, marker=MARKERS.get(color, "o"))
-    taken = {look.color for look in found.values()}
+        if color and color not in taken and not lenders[name]:
+            looks[name] = Look(color=color, marker=MARKERS.get(color, "o"))
+            taken.add(color)
     free = [Look(color=c, marker=m) for c, m in MARKERS.items() if c not in taken]
     others = (Look(color=c, marker=m, dash=DASHED, hollow=True) for c, m in MARKERS.items())
-    unused, references = cycle([*free, *others]), cycle(REFERENCES)
+    unused = cycle([*free, *others])
+    for name in drawn:
+        if name not in looks and not lenders[name]:
+            looks[name] = next(unused)
     for name, mark in owners.items():
-        if mark.kind in ("level", "span"):
+        if name not in drawn:
             color, dash = next(references)
-            found[name] = Look(color=color, dash=dash)
-        elif name not in found and not _owner(mark, owners):
-            found[name] = next(unused)
-    for name, mark in owners.items():
-        if name not in found:
-            owner = found[_owner(mark, owners)]
-            found[name] = Look(color=owner.color, marker=owner.marker, dash=DASHED, hollow=True)
-    return {name: found[name] for name in owners}
+            looks[name] = Look(color=color, dash=dash)
+        elif lenders[name]:
+            looks[name] = replace(looks[lenders[name]], dash=DASHED, hollow=True)
+        if mark.kind == "bars":
+            looks[name] = replace(looks[name], marker="s")
+    return {name: looks[name] for name in owners}
 
 
-def _owner(mark: Mark, owners: dict[str, Mark]) -> str:
-    """The drawn series that a mark borrows its colour from."""
+def _lender(mark: Mark, owners: Mapping[str, Mark]) -> str:
+    """The drawn series whose colour a mark takes; "" if its colour is its own."""
     owner = owners.get(mark.like or "")
     return mark.like or "" if owner is not None and owner is not mark and not owner.like else ""
 
@@ -88,11 +91,11 @@ def _owner(mark: Mark, owners: dict[str, Mark]) -> str:
 _NEUTRAL = ("ink", "muted", "grid", "paper")
 _NAMES = (*_NEUTRAL, "heat", *MARKERS)
 HEX = {name: f"#0000{i + 1:02x}" for i, name in enumerate(_NAMES)}  # stands in while drawing
-TEXT = {name: f"#0001{i + 1:02x}" for i, name in enumerate(_NAMES)}  # the same, read as text
+TEXT = {name: f"#0001{i + 1:02x}" for i, name in enumerate(_NAMES)}  # likewise, of texts
 
 
 def variable(color: str) -> str:
-    """The CSS variable of a colour's name."""
+    """The CSS variable of a colour: "var(--c-blue)" of "blue"."""
     return f"var(--chart-{color})" if color in _NEUTRAL else f"var(--c-{color})"
 
 

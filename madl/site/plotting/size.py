@@ -17,14 +17,18 @@ LINE = 14.0  # from one line of a text to the next
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A width in which charts are drawn."""
+    """A size in which charts are drawn."""
 
     name: str
     width: float
     height: float
     ticks: int  # intervals between the ticks of a linear axis, at most
     columns: int  # of small multiples
-    margin: float = 70  # what stands to the left and right of them, about
+    margin: float = 70  # left and right of the plot, both together
+
+    @property
+    def is_thumbnail(self) -> bool:
+        return self.name == "thumb"
 
 
 WIDE = Size(name="wide", width=700, height=370, ticks=7, columns=4)
@@ -33,16 +37,16 @@ THUMBNAIL = Size(name="thumb", width=260, height=150, ticks=3, columns=1, margin
 OPENING = Size(name="thumb", width=360, height=200, ticks=4, columns=1, margin=24)
 
 
-@functools.lru_cache(maxsize=10_000)
+@functools.cache
 def width(text: str, size: float) -> float:
-    """Of a line of text."""
+    """The width of a line of text in this font size."""
     font = FontProperties(family="DejaVu Sans", size=size)
     line = text.replace("\n", " ")  # which no font has
     return float(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0])
 
 
 def cut(text: str, size: float, room: float) -> str:
-    """As much of one line of the text as fits the room; three dots say that it goes on."""
+    """The text on one line, cut so that it fits the room; three dots say that it goes on."""
     if width(text, size) <= room:
         return text
     kept = next((n for n in range(len(text), 0, -1) if width(f"{text[:n]} …", size) <= room), 0)
@@ -50,14 +54,14 @@ def cut(text: str, size: float, room: float) -> str:
 
 
 def brief(title: str, size: float, room: float) -> str:
-    """Of a title without room, what stands before its last comma, colon or bracket with room."""
+    """The title on one line, cut to fit the room: at a comma, colon or bracket if it can be."""
     ends = (mark.start() for mark in re.finditer(r"[:,] | \(|$", title))
     fits = [title[:end] for end in ends if width(title[:end], size) <= room]
     return fits[-1] if fits else cut(title, size, room)
 
 
 def wrapped(text: str, size: float, room: float) -> list[str]:
-    """The text in lines that fit the room, but for a word that is wider; no-break spaces hold."""
+    """The text in lines that fit the room, but for a wider word; no-break spaces do not break."""
     lines: list[str] = []
     for word in re.findall(r"[^ \t\n]+", text):
         if lines and width(f"{lines[-1]} {word}", size) <= room:

@@ -8,15 +8,16 @@ import pytest
 import torch
 
 from experiments.formats import study as formats_study
-from experiments.lab1_quantization import page as lab1_quantization
-from experiments.lab3_formats import page, records, study
+from experiments.lab1_quantization import design as lab1_quantization
+from experiments.lab3_formats import design, records, study
+from experiments.lab3_formats.placed import PlacedFormat
 from madl.compression.quantize import linear_layers
-from madl.formats import presets
 from madl.formats.fixed import FixedPoint
 from madl.formats.minifloat import Minifloat
+from madl.formats.presets import FORMATS
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Records, read_published, sealed
-from madl.training import baseline, families, format_errors, models, precision
+from madl.training import baseline, format_errors, models, precision
 from madl.training.data import Encoded
 from tests.synthetic import DATA, kept_of
 
@@ -58,48 +59,43 @@ def test_bits_are_averaged_over_weights(model):
     total = sum(layer.weight.numel() for layer in linear_layers(model))
     share = model.classifier.weight.numel() / total
     assert precision.mean_bits(model, formats) == pytest.approx(32 - 24 * share)
-    assert precision.mean_bits(model, precision.uniform(model, presets()["mxint8"])) == 8.25
+    assert precision.mean_bits(model, precision.uniform(model, FORMATS["mxint8"])) == 8.25
 
 
-def test_every_preset_is_in_one_family_and_every_narrow_one_without_a_scale_is_placed():
-    assert sorted(families.NAMES) == sorted(presets())
-    assert len({families.name_of(name) for name in families.NAMES}) == len(presets())
-    grouped = [family for members in families.GROUPS.values() for family in members]
-    assert sorted(grouped) == sorted(families.FAMILIES)
-    free = {n for n, p in presets().items() if format_errors.shifted(p, 0) and p.bits <= 8}
-    assert free - {"log(8)"} == page.AT.keys() - {"fixed(16,8)"}
+def test_every_narrow_format_without_a_scale_is_placed():
+    free = {n for n, f in FORMATS.items() if f.place is not None and f.bits <= 8}
+    assert free - {"log(8)"} == design.PLACES.keys() - {"fixed(16,8)"}
+
+
+def operands(name, places):
+    return study.layer_format(PlacedFormat(name, places))
 
 
 def test_a_larger_place_makes_values_smaller_and_a_search_starts_where_the_sweep_ends():
-    for name in page.AT:
-        made = study.moved(name, 9, 5)
-        assert made.weight.range[1] < made.input.range[1], name
-        assert made.bits == presets()[name].bits
-    assert study.moved("log(4)", 8, 4).weight.range == (-0.5, 0.5)
-    assert study.moved("fixed(8,4)", 7, 4).input.name == "fixed(8,4)"
-    for name in page.PLACED:
-        made = study.moved(name, *study.start(presets()[name]))
-        wanted = study.LARGEST[int(made.bits)]
-        for one, largest in zip((made.weight, made.input), wanted, strict=True):
-            assert largest / 1.5 < one.range[1] < largest * 1.5, name
-    for name, at in page.POINTS.items():
-        width = int(presets()[name].bits)
-        assert lab1_quantization.CHOSEN[width] == tuple(map(int, at.split(",")))
-        if width in study.LARGEST:
-            halves = [2.0 ** (width - 1 - frac) for frac in lab1_quantization.CHOSEN[width]]
-            assert study.LARGEST[width] == tuple(halves)
+    for name in design.PLACES:
+        placed = operands(name, (9, 5))
+        assert placed.weight.range[1] < placed.input.range[1], name
+        assert placed.bits == FORMATS[name].bits
+    assert operands("log(4)", (8, 4)).weight.range == (-0.5, 0.5)
+    assert operands("fixed(8,4)", (7, 4)).input.name == "fixed(8,4)"
+    for name in design.SEARCHED_PLACES:
+        placed = operands(name, study.first_places(FORMATS[name]))
+        wanted = design.LARGEST[int(placed.bits)]
+        for part, largest in zip((placed.weight, placed.input), wanted, strict=True):
+            assert largest / 1.5 < part.range[1] < largest * 1.5, name
+    for name, places in design.FIXED_POINTS.items():
+        width = int(FORMATS[name].bits)
+        assert lab1_quantization.FRACTIONS[width] == places
+        if width in design.LARGEST:
+            halves = [2.0 ** (width - 1 - frac) for frac in lab1_quantization.FRACTIONS[width]]
+            assert design.LARGEST[width] == tuple(halves)
 
 
-def test_a_descent_ends_below_its_eight_neighbours_and_judges_each_once():
-    judged: list[tuple[int, int]] = []
-
-    def loss(at):
-        judged.append(at)
-        return (at[0] + at[1] - 10) ** 2 + 0.1 * (at[0] - at[1] - 6) ** 2  # a valley aslant
-
-    assert study.descend((5, 5), loss) == (8, 2)
-    assert len(judged) == len(set(judged))
-    assert study.descend((3, 3), lambda at: 0.69 - 1e-6 * sum(at)) == (3, 3)
+@pytest.mark.parametrize("text", ["fp32", "mxint4", "log(4)@8,3", "minifloat(8,4,nan)@best"])
+def test_a_placed_format_is_read_as_it_is_written(text):
+    placed = PlacedFormat.read(text)
+    assert str(placed) == text
+    assert PlacedFormat.of_params(placed.params) == placed
 
 
 @pytest.fixture
@@ -113,39 +109,42 @@ def params(monkeypatch, model):
     return dict(baseline.drawn_params(plan, 0))
 
 
-def test_a_mix_gives_each_role_of_a_layer_its_own(model, params, ctx):
+def test_a_mix_gives_each_role_of_a_layer_its_own(model):
     own = copy.deepcopy(model)
     roles = precision.roles(precision.layer_names(own))
     named = ["mxint4", *["mxint8"] * (len(roles) - 2), "fp32"]
-    bits = study.set_(own, " ".join(named), params, ctx)
+    bits = study.set_formats_(own, study.read_mix(" ".join(named)))
     assert 4.25 < bits < 32
     rules = {name: layer.rule for name, layer in own.named_modules() if hasattr(layer, "rule")}
     assert {rules[n].weight.name for n in rules if n.endswith("query")} == {"mxint4"}
     assert rules["classifier"].weight is None
-    assert study.set_(own, "mxint4", params, ctx) == 4.25
+    assert study.set_formats_(own, study.read_mix("mxint4")) == 4.25
 
 
 def test_the_rival_has_no_fewer_bits_and_the_least_score(params, ctx, monkeypatch):
     of = {"offered": "mxint4 mxint8 scaled(4,row)", "price": 0.02}
     made = {"mxint4": (4.25, 0.32), "mxint8": (8.25, 0.30), "scaled(4,row)": (4.0, 0.30)}
 
-    def single(named, params, ctx):
-        return {"formats": named, "bits": made[named][0], "validation_loss": made[named][1]}
+    def judge_single(placed, params, ctx):
+        bits, loss = made[placed.name]
+        return {"formats": placed.name, "bits": bits, "validation_loss": loss}
 
-    monkeypatch.setattr(study, "single", single)
+    monkeypatch.setattr(study, "judge_single", judge_single)
     for bits, best in ((4.0, "scaled(4,row)"), (4.1, "mxint4"), (5.0, "mxint8"), (20, "mxint8")):
-        monkeypatch.setattr(study, "searched", lambda params, ctx, bits=bits: {"mix_bits": bits})
-        assert study.rival({**params, **of}, ctx) == best
+        monkeypatch.setattr(
+            study, "search_formats", lambda params, ctx, bits=bits: {"mix_bits": bits}
+        )
+        assert study.rival_format({**params, **of}, ctx) == best
 
 
 def test_a_search_keeps_the_best_of_what_it_tried_and_goes_on_from_there(params, ctx):
     of = {"offered": "mxint4 binary", "price": 0.02, "sampler": "random", "trials": 4}
-    found = study.searched({**params, **of}, ctx)
+    found = study.search_formats({**params, **of}, ctx)
     assert len(found["scores"]) == 4
     assert set(found["mix"].split()) == {"mxint4", "binary"}
     assert 1 < found["mix_bits"] < 4.25
     assert min(found["scores"]) == pytest.approx(found["validation_loss"] + 0.02 * found["bits"])
-    assert study.searched({**params, **of}, ctx) == found
+    assert study.search_formats({**params, **of}, ctx) == found
 
 
 def tuned(name, bits, loss, accuracy):
@@ -162,19 +161,19 @@ def test_what_keeps_is_within_the_margin_narrow_first():
     six = tuned("minifloat(6,3)", 6.0, 0.304, 0.876)
     worse = tuned("minifloat(6,2)", 6.0, 0.308, 0.884)
     far = tuned("log(8)", 8.0, 0.299, 0.858)
-    assert records.keeping(Records([FULL, NARROW, worse, far, six])) == [
+    assert records.accurate_formats(Records([FULL, NARROW, worse, far, six])) == [
         *("mxint4", "minifloat(6,3)", "minifloat(6,2)")
     ]
-    assert records.keeping(Records([FULL, far])) == ["log(8)"]  # none keeps it
+    assert records.accurate_formats(Records([FULL, far])) == ["log(8)"]  # none keeps it
 
 
-@pytest.mark.parametrize("of", page.RATES)
+@pytest.mark.parametrize("of", design.RATES)
 def test_rates_are_chosen_on_the_tuning_seed(of):
     found = read_published(DATA / f"{records.TUNED}.jsonl")
     trained = [r for r in found if r.case.params.get("of") == of]
     by_rate = {r.case.params["tune_learning_rate"]: r.values["validation_loss"] for r in trained}
     least = min(by_rate.values())
-    assert by_rate[page.RATES[of]] <= least + page.TIE
+    assert by_rate[design.RATES[of]] <= least + design.TIE_NATS
     assert min(by_rate, key=lambda rate: by_rate[rate]) not in (min(by_rate), max(by_rate))
 
 
@@ -191,7 +190,7 @@ def test_signal_to_error_is_that_of_a_uniform_grid_placed_where_the_choosing_dat
     }
     found = format_errors.best_shifted(Minifloat(width=4, exponent_width=2), data)
     assert found["weights"].range[1] < 0.2 < 4 < found["inputs"].range[1]
-    assert format_errors.best_shifted(presets()["mxint8"], data) == {}
+    assert format_errors.best_shifted(FORMATS["mxint8"], data) == {}
 
 
 def test_what_chooses_is_not_what_is_shown(model):
@@ -201,5 +200,5 @@ def test_what_chooses_is_not_what_is_shown(model):
     weights = [*data["weights"], *data["choosing weights"]]
     assert len(data["choosing weights"]) == 6  # block 0 of two; pooler and classifier are shown
     assert len({x.data_ptr() for x in weights}) == len(weights) == 14
-    found = formats_study.measured(presets()["log(4)"], data)
+    found = formats_study.measure_format(FORMATS["log(4)"], data)
     assert found["placed"]["weights_db"] > found["weights_db"]

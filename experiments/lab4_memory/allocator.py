@@ -1,12 +1,12 @@
-"""A model of torch's CUDA caching allocator: what it would hold for a program, without a GPU.
+"""A model of torch's CUDA caching allocator: its peaks for a program, without a GPU.
 
 `torch.cuda.max_memory_allocated` counts blocks, not tensors. A block that is less than 1 MiB too
 large is handed out whole, so a tensor of 3 MiB that finds a free block of 4 MiB counts as 4. Which
-blocks are free depends on all that the program did before, so that is replayed: `memory.watching`
-feeds every tensor that torch makes and drops to the model.
+blocks are free depends on all that the program did before, so that is replayed:
+`footprint.watching` feeds every tensor that torch makes and drops to the model.
 
     allocator = CachingAllocator()
-    with memory.watching(allocator.allocate, allocator.free):
+    with watching(allocator.allocate, allocator.free):
         model.to_empty(device="meta")(**batch)
     allocator.peak_bytes
 
@@ -17,7 +17,10 @@ Not handled: several streams, expandable segments, running out of memory, blocks
 import bisect
 from dataclasses import dataclass
 
-MIB = 1 << 20
+import torch
+
+from experiments.lab4_memory.design import MIB
+
 _UNIT = 512  # every block's size is a multiple
 _SMALL = MIB  # at most this: from the pool of small blocks, split whatever is left
 _SMALL_SEGMENT, _LARGE_SEGMENT = 2 * MIB, 20 * MIB
@@ -26,7 +29,7 @@ _OWN_SEGMENT, _ROUND = 10 * MIB, 2 * MIB  # from this size on a block gets a seg
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Part of a segment, beside its neighbours there."""
+    """A part of a segment, linked to its neighbours there."""
 
     size: int  # bytes, as all below
     address: int
@@ -41,16 +44,12 @@ class Block:
 
 
 class DeviceAllocator:
-    """The same figures from the allocator of the CUDA device itself."""
+    """The peaks of torch's allocator on the CUDA device, by the names of `CachingAllocator`."""
 
     def reset_peaks(self) -> None:
-        import torch
-
         torch.cuda.reset_peak_memory_stats()
 
     def empty_cache(self) -> None:
-        import torch
-
         torch.cuda.empty_cache()
 
     @property
@@ -61,11 +60,9 @@ class DeviceAllocator:
     def peak_requested_bytes(self) -> int:
         return self._peak("requested_bytes")
 
-    def _peak(self, what: str) -> int:
-        import torch
-
+    def _peak(self, figure: str) -> int:
         torch.cuda.synchronize()
-        return int(torch.cuda.memory_stats()[f"{what}.all.peak"])
+        return int(torch.cuda.memory_stats()[f"{figure}.all.peak"])
 
 
 class CachingAllocator:
@@ -85,7 +82,7 @@ class CachingAllocator:
         self.peak_bytes, self.peak_requested_bytes = self.allocated_bytes, self.requested_bytes
 
     def allocate(self, num_bytes: int) -> int:
-        """The address of a block for so many bytes, at least one."""
+        """Take a block for so many bytes, at least one; returns its address."""
         size = -(-num_bytes // _UNIT) * _UNIT
         block = self._smallest_free(size) or self._new_segment(size)
         if block.size - size >= (_UNIT if block.is_small else _SMALL + _UNIT):
@@ -98,7 +95,7 @@ class CachingAllocator:
         return block.address
 
     def free(self, address: int) -> None:
-        """Give a block back; it melts with free neighbours."""
+        """Free the block at an address, and join it with free neighbours."""
         block = self.blocks[address]
         assert block.requested is not None, f"the block at {address} is free"
         self.allocated_bytes -= block.size
@@ -119,6 +116,7 @@ class CachingAllocator:
             del self.blocks[block.address]
 
     def _smallest_free(self, size: int) -> Block | None:
+        """The smallest free block of that size, taken from its pool; None if there is none."""
         free = self._free[size <= _SMALL]
         i = bisect.bisect_left(free, (size, 0))
         return self.blocks[free.pop(i)[1]] if i < len(free) else None
@@ -140,6 +138,7 @@ class CachingAllocator:
         self._offer(rest)
 
     def _join(self, block: Block, after: Block) -> Block:
+        """Append the block after this one to it."""
         block.size += after.size
         block.after = after.after
         if block.after:
@@ -148,9 +147,11 @@ class CachingAllocator:
         return block
 
     def _offer(self, block: Block) -> None:
+        """Put a block into its pool of free ones."""
         bisect.insort(self._free[block.is_small], (block.size, block.address))
 
     def _take(self, block: Block) -> None:
+        """Take a block out of its pool of free ones."""
         self._free[block.is_small].remove((block.size, block.address))
 
 
