@@ -4,13 +4,19 @@ import json
 import os
 import signal
 import subprocess
+from collections import deque
 from pathlib import Path
 
 import pytest
 
+from madl.errors import MadlError
+from madl.logbook.records import Case
+from madl.running import executors
 from tests.conftest import ROOT, Processes, own, wait_for
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
+
+from distributed.comm import CommClosedError
 
 from tests.test_runner import cli as cli
 from tests.test_runner import executed, stored
@@ -77,6 +83,32 @@ def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
     found = [plan.project.store.get(case) for case in own(plan).cases("toy")]
     assert [one.values["square"] for one in found] == [0, 1, 4, 9]
     assert {one.run.threads for one in found} == {1}
+
+
+class Gone:
+    """A client of a scheduler that has gone: all that is asked of it raises."""
+
+    def __init__(self, problem: Exception) -> None:
+        self.problem = problem
+
+    def __getattr__(self, name: str):
+        raise self.problem
+
+
+@pytest.mark.parametrize("problem", [CommClosedError(), RuntimeError("Timeout is expiring")])
+def test_whatever_a_client_raises_once_its_scheduler_is_gone_is_one_clear_line(
+    problem, monkeypatch
+):
+    monkeypatch.setattr(executors, "_connect", lambda scheduler: Gone(problem))
+    records = executors.cluster(
+        deque([Case(experiment="toy", params={"x": 0})]),
+        None,
+        scheduler="tcp://gone",
+        alone=False,
+        lost=None,
+    )
+    with pytest.raises(MadlError, match="is no longer there; finished cases are kept"):
+        next(records)
 
 
 @pytest.mark.faults

@@ -181,6 +181,30 @@ def test_ctrl_c_stops_with_one_line_and_the_next_run_goes_on(plan, cli, tmp_path
     assert executed(tmp_path) == [0, 1, 1, 2, 3]
 
 
+FINALIZED = """
+class Closing:
+    def __del__(self):
+        Path(os.environ["TOY_LOG"]).with_suffix(".closing").touch()
+        time.sleep(60)
+
+"""
+
+
+def test_ctrl_c_that_python_swallows_in_a_finalizer_stops_with_one_line_too(
+    toy, plan, cli, tmp_path
+):
+    page = toy.experiments / "toy" / "page.py"
+    text = page.read_text().replace("@page.run", f"{FINALIZED}@page.run", 1)
+    page.write_text(text.replace("    log = Path", "    Closing()\n    log = Path", 1))
+    run = cli("run", "--jobs", "1")
+    wait_for((tmp_path / "log.closing").exists)
+    run.send_signal(signal.SIGINT)
+    _, stderr = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert "Traceback" not in stderr
+    assert stderr.strip().endswith("stopped; run the same command again to go on")
+
+
 STEP = """
 from madl.logbook.experiment import Experiment
 

@@ -104,8 +104,9 @@ def _sweep(folder: Path) -> None:
 def _ends_on_ctrl_c() -> Generator[None]:
     """Within the context, Ctrl-C ends what this process has started, and soon this process itself.
 
-    A library that is interrupted while it starts a process may wait for it for ever. Has no effect
-    outside of the main thread, or where another handler is set.
+    A library that is interrupted while it starts a process may wait for it for ever. In a `__del__`
+    Python swallows Ctrl-C and prints a traceback, which is kept back. Has no effect outside of the
+    main thread, or where another handler is set.
     """
     import threading
 
@@ -125,11 +126,17 @@ def _ends_on_ctrl_c() -> Generator[None]:
         threading.Thread(target=give_up, daemon=True).start()
         signal.default_int_handler(number, frame)
 
+    def report(swallowed: Any) -> None:
+        if not issubclass(swallowed.exc_type, KeyboardInterrupt):
+            usual(swallowed)
+
+    usual, sys.unraisablehook = sys.unraisablehook, report
     signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = usual
         done.set()
 
 

@@ -4,6 +4,7 @@ Each executor takes cases from a queue and yields the records as they finish, fo
 store; what the caller adds to the queue meanwhile is executed too.
 """
 
+import contextlib
 import functools
 import gc
 import logging
@@ -113,7 +114,7 @@ def cluster(
                 record = _record(future, running.pop(future), lost)
                 future.release()  # a result still asked for would be made anew if its worker died
                 yield record
-    except OSError as error:  # what a connection that breaks raises
+    except (OSError, RuntimeError) as error:  # a connection that breaks, or a client that closed
         raise MadlError(
             f"the Dask scheduler at {scheduler!r} is no longer there; finished cases are kept, "
             "start it again and run the same command again"
@@ -121,7 +122,8 @@ def cluster(
     finally:
         if running:
             _abandon(client, running)
-        client.close()
+        with contextlib.suppress(OSError, RuntimeError):  # as of asyncio, while it connects again
+            client.close()
 
 
 def _connect(scheduler: str) -> Any:
