@@ -32,6 +32,9 @@ SCORES = """    scores = [_scores(weight, method, generator) for weight in weigh
 RANKS = """    ranks = [_scores(w, method, generator) for w in weights]
     return [_keep_highest(rank.flatten(), sparsity).view_as(rank) for rank in ranks]
 """
+NORMAL = """    drawn = (torch.randn(shape, generator=generator, device=device) for _ in range(3))
+    q, k, v = (t.to(problem.torch_dtype) for t in drawn)
+"""
 ALIKE = [
     (
         TRAIN,
@@ -56,7 +59,7 @@ ALIKE = [
     (PRUNE, "Batch = Mapping", "# of a data set\nBatch = Mapping"),
     (ATTENTION, "except RuntimeError as failed:", "except RuntimeError as  failed :"),
     (ATTENTION, "# no such kernel here", "# it has none"),
-    (ATTENTION, "    drawn = (", "    drawn = ("),
+    (ATTENTION, NORMAL, NORMAL.replace("drawn", "normal")),
     (PAGE, "page.unavailable(no_device)\n", "page.unavailable(no_device)  # GPUs\n"),
     (QUANTIZE, "// Mantissas under that scale, as int8", "// Codes, as int8"),
     (
@@ -108,6 +111,7 @@ def digest_with(tree, name, old, new):
     path = tree / name
     text = path.read_text()
     assert old in text, (name, old)
+    assert old != new
     try:
         path.write_text(text.replace(old, new, 1))
         if path.suffix == ".py":
