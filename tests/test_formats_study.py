@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from experiments.formats import page as formats_page
 from experiments.formats import study as formats_study
 from experiments.lab1_quantization import design as lab1_quantization
 from experiments.lab3_formats import design, records, study
@@ -17,7 +18,9 @@ from madl.formats.minifloat import Minifloat
 from madl.formats.presets import FORMATS
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Records, read_published, sealed
-from madl.training import baseline, format_errors, models, precision
+from madl.running.plans import RunPlan
+from madl.running.project import Project
+from madl.training import baseline, format_errors, models, precision, workloads
 from madl.training.data import Encoded
 from tests.synthetic import DATA, kept_of
 
@@ -202,3 +205,14 @@ def test_what_chooses_is_not_what_is_shown(model):
     assert len({x.data_ptr() for x in weights}) == len(weights) == 14
     found = formats_study.measure_format(FORMATS["log(4)"], data)
     assert found["placed"]["weights_db"] > found["weights_db"]
+
+
+def test_a_new_preset_is_a_case_that_has_not_run(monkeypatch):
+    project = Project()
+    plan = RunPlan(project, PROFILES["full"], workloads.resolve("snippets").params())
+    (known,) = formats_page.cases(plan)
+    published = read_published(DATA / "formats.jsonl")
+    assert [record.case.params for record in published] == [known]
+    monkeypatch.setattr(formats_page, "PRESETS", {**formats_page.PRESETS, "another": None})
+    (with_another,) = formats_page.cases(plan)
+    assert with_another != known
