@@ -103,6 +103,14 @@ def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
     assert {run.place: run.differs for run in disagreements.other_runs(shown, "grows")} == {
         **{"imdb": False, "another machine": True}
     }
+    theirs = replace(case, params={**case.params, "model": "prajjwal1/bert-tiny"})
+    published = project.docs / "data" / "toy.jsonl"
+    kept = published.read_text()
+    publish([replace(one, case=theirs)], published)
+    (shown,) = pages(mine, store)
+    places = [run.place for run in disagreements.other_runs(shown, "grows")]
+    assert "bert-tiny" in places
+    published.write_text(kept)
     template = project.experiments / "toy" / "page.md.j2"
     told = "{% disagree %}{{ here }} here, {{ elsewhere }} on {{ place }}.\n{% endclaim %}"
     for text, answer in ((TEMPLATE, "One squared is 1."), (with_fourth(told), "here, −0.48")):

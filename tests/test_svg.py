@@ -240,6 +240,17 @@ def test_no_two_series_look_alike_and_a_name_has_its_colour_on_every_page():
     assert owner.color == other.color
     assert other.hollow
     assert owner.dash != other.dash
+    borrower, lender = looks(lines(marks=[line("QAT", like="FP32"), level(0.5, "FP32")])).values()
+    assert (borrower.color, borrower.hollow, lender.hollow) == (lender.color, True, False)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1 / 8])
+def test_what_is_ticked_by_doublings_is_in_the_unit_of_the_axis(factor):
+    chart = lines(x=replace(doubling("width"), factor=factor))
+    wide, _ = drawings(svg.figure(chart, id="f", title="t", caption="c"))
+    assert {tick(width * factor) for width in (4, 8, 16)} <= {
+        text.text for text in wide.iter("text")
+    }
 
 
 def test_a_figure_is_drawn_again_only_if_something_about_it_changed(tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.quick
 def quick(params: Params) -> bool:
-    """The claims' cases in two processes, and the check that all forms agree."""
+    """The cases of the CPU's claims in two processes, and the check that all forms agree."""
     longest = {"kind": "time", "length": design.LENGTHS["cpu"][-1]}
     return params["kind"] == "correct" or (
         longest.items() <= params.items()

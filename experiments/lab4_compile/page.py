@@ -121,7 +121,7 @@ def unavailable(params: Params) -> str | None:
 
 @page.quick
 def quick(params: Params) -> bool:
-    """The cases of the claims, in one process a network."""
+    """The cases of the CPU's claims, in one process a network."""
     network = params["network"]
     claimed = timed_params(network, design.FASTEST[network])
     return {**claimed, "process": design.CONFIRMING[0]}.items() <= params.items()
@@ -175,8 +175,7 @@ def against_fastest_eager(r: Records, network: str, compiled: str) -> Contrast:
 
 def first_s(arm: TimedArm) -> float:
     """Seconds of the first call: the median of the processes that are not contended."""
-    counted, _ = stats.uncontended(arm.contention)
-    return median(arm.runs[i]["first_call_s"] for i in counted)
+    return median(arm.runs[i]["first_call_s"] for i in arm.uncontended)
 
 
 def calls_to_pay(compiled: TimedArm, eager: TimedArm) -> float | None:

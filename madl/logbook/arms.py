@@ -224,17 +224,17 @@ class TimedArm:
     def _logs(self) -> list[float]:
         """Log of the median seconds of each uncontended process; of a single one, of its parts."""
         samples = self.samples_s
-        return stats.log_medians([samples[i] for i in self._uncontended])
+        return stats.log_medians([samples[i] for i in self.uncontended])
 
     @property
-    def _uncontended(self) -> list[int]:
+    def uncontended(self) -> list[int]:
         """Indices of the processes beside which little else ran; of all, if they are too few."""
         return stats.uncontended(self.contention)[0]
 
     @property
     def processes(self) -> int:
         """The number of processes that `median_s` and `time` are computed from."""
-        return len(self._uncontended)
+        return len(self.uncontended)
 
     @property
     def median_s(self) -> float:
@@ -276,9 +276,14 @@ def timed_arm(records: Records, variant: str, label: str = "", /, **where: Scala
     measured = [record.values.get("measurements", {}).get(variant) for record in matching]
     if not all(measured):
         raise Pending(f"{name} in each of its processes")
-    runs = [run for m in measured for run in (m if isinstance(m, list) else [m])]
+    runs = [run for m in measured for run in processes(m)]
     within = ("measurements", variant)
     return TimedArm(label=name, records=tuple(matching), runs=tuple(runs), within=within)
+
+
+def processes(measured: Any) -> list[Any]:
+    """A variant's timing in a record as a list: of one process it is stored alone."""
+    return measured if isinstance(measured, list) else [measured]
 
 
 def speed_up(candidate: TimedArm, *, over: TimedArm) -> Comparison:

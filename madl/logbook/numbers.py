@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from madl.errors import MadlError
-from madl.logbook.arms import Arm, TimedArm, value_at
+from madl.logbook.arms import Arm, TimedArm, processes, value_at
 from madl.logbook.claims import Contrast
 from madl.logbook.records import Case, Pending, Record, Records, Scalar
 from madl.logbook.stats import CONTENDED, MODELS, PROCESSES
@@ -76,8 +76,8 @@ def contended_processes(records: Iterable[Record]) -> ExactValue:
     """The number of processes that timed something while other programs used the machine."""
     timed = [record for record in records if "measurements" in record.values]
     crowded = 0
-    for record in timed:  # of one process, or of several
-        runs = [m if isinstance(m, list) else [m] for m in record.values["measurements"].values()]
+    for record in timed:
+        runs = map(processes, record.values["measurements"].values())
         shares = ([run["contention"] for run in process] for process in zip(*runs))
         crowded += sum(any(s is not None and s > CONTENDED for s in process) for process in shares)
     return exact(crowded, timed)
@@ -111,8 +111,7 @@ def number_of(name: str, value: Any, records: Records) -> Number:
         case TimedArm():
             return _estimated(name, value.time, value.cases, value.processes, PROCESSES)
         case Contrast(comparison=c):
-            estimate = Estimate(c.effect, c.interval, c.unit, c.units)
-            return _estimated(name, estimate, value.cases, c.units, c.population)
+            return _estimated(name, c.estimate(c.units), value.cases, c.units, c.population)
         case Estimate():
             n = value.seeds if value.unit is not Unit.TIMES else 0
             return _estimated(name, value, every, n, MODELS)

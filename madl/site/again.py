@@ -6,6 +6,7 @@ from math import isclose
 from statistics import median
 from typing import Any
 
+from madl.logbook.arms import processes
 from madl.logbook.records import Case, Source
 from madl.running.pace import varying
 
@@ -99,10 +100,9 @@ def _times(values: Mapping[str, Any]) -> dict[str, float]:
     """Each variant's time in seconds: the median of its processes' medians."""
     times: dict[str, float] = {}
     for name, measured in values.get("measurements", {}).items():
-        processes = measured if isinstance(measured, list) else [measured]
-        medians = [median(run["samples_s"]) for run in processes if run.get("samples_s")]
-        if medians:
-            times[name] = median(medians)
+        timed = [run["samples_s"] for run in processes(measured) if run.get("samples_s")]
+        if timed:
+            times[name] = median(map(median, timed))
     return times
 
 

@@ -15,6 +15,7 @@ class OtherRun:
     """A primary claim as another machine or other data have it, beside the page's own run."""
 
     view: View
+    place: str  # the other data's or model's name, else "another machine"
     own: Result
     other: Result
     level: float  # of the interval, so that of all runs of a claim one in twenty differs by chance
@@ -29,13 +30,6 @@ class OtherRun:
         """Whether the interval of the difference excludes zero."""
         low, high = self.difference.interval_at(self.level)
         return not low <= 0 <= high
-
-    @property
-    def place(self) -> str:
-        """Where it ran: other data by their name, else "another machine"."""
-        own, other = (run.cases[0].params.get("dataset") for run in (self.own, self.other))
-        name = str(other).rpartition("/")[2].partition("#")[0]  # of a hub's id, or a folder's
-        return name if other != own else "another machine"
 
 
 def run_name(view: View) -> str:
@@ -62,7 +56,11 @@ def other_runs(page: Page, claim: str) -> Iterator[OtherRun]:
     for view in others:
         level = 1 - ALPHA / len(others)
         assert own is not None
-        yield OtherRun(view=view, own=own, other=view.measured[claim], level=level)
+        changes = workloads.differences(view.plan.workload, page.view.plan.workload)
+        name = next(iter(changes), "another machine")
+        place = name.rpartition("/")[2].partition("#")[0]  # of a hub's id, or a folder's
+        other = view.measured[claim]
+        yield OtherRun(view=view, place=place, own=own, other=other, level=level)
 
 
 def disagreement(page: Page, claim: str) -> OtherRun | None:

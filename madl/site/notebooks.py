@@ -22,14 +22,17 @@ from madl.files import read_text, write_atomically, write_if_changed
 from madl.running.project import RESTORE, Project
 from madl.site import svg
 from madl.site.cache import digest, drawing_code_digest, memoized
-from madl.site.plotting.palette import MARKERS
+from madl.site.plotting import palette
 
 FOLDER = "notebooks"  # below templates/ and below docs/
 Notebook = dict[str, Any]
 _HEX = ("#0072b2", "#d55e00", "#00795a", "#aa4a8d", "#946a00", "#6155c9", "#6b3410", "#5d6b85")
 COLORS = {  # in figures: replaced by the page's variables, with Jupyter's colours to fall back on
     "#000000": "currentColor",
-    **{color: f"var(--c-{name}, {color})" for name, color in zip(MARKERS, _HEX)},
+    **{
+        color: f"var(--c-{name}, {color})"
+        for name, color in zip(palette.MARKERS, _HEX, strict=True)
+    },
 }
 HOUSE: Any = {"svg.fonttype": "none", "figure.constrained_layout.use": True, "font.size": 13}
 ABOUT = """#
@@ -80,7 +83,7 @@ def _write(project: Project, name: str, cache: Path) -> None:
     if not all(file.is_file() for file in data):
         write_atomically(path, _unexecuted(text, "the figure's data are not there yet"))
         return
-    code = drawing_code_digest(__file__, str(svg.__file__))
+    code = drawing_code_digest(__file__, str(svg.__file__), str(palette.__file__))
     key = digest(code, text, *(file.read_bytes().hex() for file in data))
     try:
         written = memoized(cache, name, key, lambda: _run(project, source))

@@ -12,7 +12,7 @@ Inside a block `effect` is the effect without its sign, as a range over all runs
 measured again; `smallest` the smallest effect that could have been decided; `agree` how many units
 came out on the hypothesis' side ("all five models"). The fourth sentence replaces the verdict's if
 the effect on another machine or other data differs from the page's: `here` and `elsewhere` are both
-effects with their signs, `place` is the other data's name or "another machine".
+effects with their signs, `place` is the other data's or model's name or "another machine".
 """
 
 from collections.abc import Mapping, Sequence
@@ -250,7 +250,7 @@ def claims_table(view: View, folder: str) -> Markup:
     ]
     heads = ("Hypothesis", "Effect, the interval that decides", "Verdict")
     table = _register("register claims", heads, rows)
-    if not unit_effects(view):
+    if not rows or not unit_effects(view):
         return table
     link = '<p class="facts">The effect of each dot: <a href="{}/{}" download>{}</a></p>\n'
     return table + html(link, folder, EFFECTS, EFFECTS)
@@ -278,8 +278,7 @@ def unit_effects(view: View) -> list[Row]:
                     "logarithm": round(effect, 9) if comparison.unit is Unit.TIMES else None,
                 }
             )
-    columns = dict.fromkeys(name for row in rows for name in row)
-    return [{name: row.get(name) for name in columns} for row in rows]
+    return rows
 
 
 def _register(look: str, heads: Sequence[str], rows: Sequence[Markup]) -> Markup:
@@ -364,7 +363,7 @@ def _p(value: float | None) -> str:
 def interval_bar(result: Result) -> Markup:
     """The interval that decides as a bar against zero and the margins, and each unit as a dot."""
     (low, high), effect = result.interval, result.comparison.effect
-    each = result.comparison.by_unit if len(result.comparison.by_unit) > 1 else ()
+    each = result.comparison.estimate().each
     marks = [0.0, *result.boundaries]
     left, right = min(low, effect, *each, *marks), max(high, effect, *each, *marks)
     room = (right - left) * 0.06 or 1.0
@@ -382,9 +381,7 @@ def interval_bar(result: Result) -> Markup:
         with_interval(result),
         Markup().join(lines),
         html(line, "interval", x(low), x(high), 14, 14),
-        Markup().join(
-            html('<circle class="unit" cx="{}" cy="22" r="2.5"/>', x(unit)) for unit in each
-        ),
+        Markup().join(html(DOT, x(unit)) for unit in each),
         x(effect),
     )
 

@@ -40,23 +40,20 @@ def replicated(pages: Iterable[Page]) -> Iterator[tuple[Page, Result, list[Other
 
 def rows(pages: Iterable[Page]) -> list[Row]:
     """A row for each of these claims, a column for each run; reversals first."""
-
-    def rank(claim: tuple[Page, Result, list[OtherRun]]) -> int:
-        return AGREEMENT.index(agreement(*claim[1:]))
-
     claims = [
+        (agreement(own, others), page, own, others) for page, own, others in replicated(pages)
+    ]
+    claims.sort(key=lambda claim: AGREEMENT.index(claim[0]))
+    return [
         {
             "question": page.questions[0].id if page.questions else page.name,
             "hypothesis": own.hypothesis.rstrip("."),
-            "agreement": agreement(own, others)
-            + ", effects differ" * any(run.differs for run in others),
+            "agreement": alike + ", effects differ" * any(run.differs for run in others),
             run_name(page.view): _summary(own),
             **{run_name(run.view): _beside(run) for run in others},
         }
-        for page, own, others in sorted(replicated(pages), key=rank)
+        for alike, page, own, others in claims
     ]
-    columns = dict.fromkeys(name for row in claims for name in row)
-    return [{name: row.get(name, "") for name in columns} for row in claims]
 
 
 def _summary(result: Result) -> str:

@@ -166,7 +166,12 @@ class View:
     def age(self) -> str:
         """How the code that measured stands to today's ("by earlier code"); "" where equal."""
         project, codes = self.plan.project, {record.run.code for record in self.own}
-        return equivalences.age(project.docs / "data", self.name, codes, project.code(self.name))
+        data, today = project.docs / "data", project.code(self.name)
+        try:
+            return equivalences.age(data, self.name, codes, today)
+        except MadlError as error:  # a page goes without this remark
+            self.problems.note(error)
+            return "by earlier code"
 
     @property
     def why_skipped(self) -> str:

@@ -9,7 +9,7 @@ import io
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -110,11 +110,17 @@ def _panels(
     chart: Chart, size: Size, facets: Sequence[str], grid: Sequence[Axes], wide: float
 ) -> list[Panel]:
     """Draw each facet's marks on axes of the grid, and remove the axes that are left over."""
-    shared: dict[str, Any] = {"chart": chart, "size": size, "wide": wide, "tags": {}}
+    shared: dict[str, Any] = {
+        "chart": chart,
+        "size": size,
+        "wide": wide,
+        "looks": looks(chart),
+        "tags": {},
+    }
     panels: list[Panel] = []
     for name, ax in zip(facets, grid):
         rows = [r for r in chart.rows if not name or cell_name(r.get(chart.facet or "")) == name]
-        panel = Panel(ax=ax, rows=rows, facet=name, looks=looks(chart), **shared)
+        panel = Panel(ax=ax, rows=rows, facet=name, **shared)
         for axis, set_scale in ((chart.x, ax.set_xscale), (chart.y, ax.set_yscale)):
             if axis.scale.startswith("log"):
                 set_scale("log", base=2 if axis.scale == "log2" else 10)
@@ -218,11 +224,9 @@ def _doublings(panel: Panel, each: float) -> list[float]:
 
     `each` is the length of a doubling.
     """
-    chart = panel.chart  # all of its panels share the axis
-    columns = [mark.column for mark in chart.marks if mark.column]
-    drawn = [row for row in chart.rows if any(row.get(column) is not None for column in columns)]
-    values = {charts.plain(row.get(chart.x.column or "")) for row in drawn}
-    values = {value for value in values if isinstance(value, int | float) and value > 0}
+    shared = replace(panel, rows=panel.chart.rows)  # all of its panels share the axis
+    series = (shared.series(mark).values() for mark in panel.chart.marks if mark.column)
+    values = {x for of_mark in series for points in of_mark for x, _, _ in points}
     chosen: list[tuple[float, float]] = []  # where it is along the axis, in pixels
     for value in sorted(values, key=lambda v: (not math.log2(v).is_integer(), v)):
         at, half = math.log2(value) * each, width(tick(value), FONT) / 2 + 4

@@ -66,17 +66,14 @@ def looks(chart: Chart) -> dict[str, Look]:
     free = [Look(color=c, marker=m) for c, m in MARKERS.items() if c not in taken]
     others = (Look(color=c, marker=m, dash=DASHED, hollow=True) for c, m in MARKERS.items())
     unused = cycle([*free, *others])
-    for name in drawn:
-        if name not in looks and not lenders[name]:
-            looks[name] = next(unused)
-    for name, mark in owners.items():
+    for name in owners:
         if name not in drawn:
             color, dash = next(references)
             looks[name] = Look(color=color, dash=dash)
-        elif lenders[name]:
-            looks[name] = replace(looks[lenders[name]], dash=DASHED, hollow=True)
-        if mark.kind == "bars":
-            looks[name] = replace(looks[name], marker="s")
+        elif name not in looks and not lenders[name]:
+            looks[name] = next(unused)
+    looks |= {n: replace(looks[of], dash=DASHED, hollow=True) for n, of in lenders.items() if of}
+    looks |= {n: replace(looks[n], marker="s") for n, m in owners.items() if m.kind == "bars"}
     return {name: looks[name] for name in owners}
 
 
