@@ -136,6 +136,15 @@ def test_nothing_is_proved_by_code_that_differs_from_itself(repository, tmp_path
     assert not found.holds
 
 
+def test_only_experiments_that_there_are_can_be_verified(repository, tmp_path, monkeypatch):
+    project = measure(repository, tmp_path, monkeypatch)
+    gone = a_record(case=Case(experiment="powers_tuning", params={"x": 1}))
+    Store(project.state).put(gone)  # of a page that tuned, once
+    assert verifying.earlier_states(Project(repository), ["powers"]) == []
+    with pytest.raises(MadlError, match="power.*powers"):
+        verifying.earlier_states(Project(repository), ["power"])
+
+
 @pytest.mark.parametrize("why", ["never committed", "of a commit that is not here"])
 def test_code_that_no_commit_holds_is_not_verified(repository, tmp_path, monkeypatch, why):
     study = repository / "experiments" / "powers" / "study.py"
@@ -148,7 +157,7 @@ def test_code_that_no_commit_holds_is_not_verified(repository, tmp_path, monkeyp
         shutil.rmtree(repository / ".git")
         commit(repository)
     with pytest.raises(MadlError, match="not to be verified: .* run it again"):
-        verifying.verify(Project(repository), state)
+        verifying.verify(Project(repository), state, num_cases=5)
     assert equivalences.read(project.docs / "data", "powers") == []
 
 

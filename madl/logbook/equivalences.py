@@ -81,12 +81,10 @@ def age(data: Path, experiment: str, codes: Iterable[str], today: str) -> str:
     earlier = sorted({*codes} - {today})
     if not earlier:
         return ""
-    comparisons = [known(data, experiment, code, today) for code in earlier]
-    told = dict.fromkeys(comparison.told for comparison in comparisons if comparison)
-    is_known = all(comparison and comparison.holds for comparison in comparisons)
-    if told and (is_known or not all(comparison.holds for comparison in comparisons if comparison)):
-        return "; ".join(["by earlier code", *told])
-    return "by earlier code"
+    found = [c for code in earlier if (c := known(data, experiment, code, today))]
+    is_sure = len(found) == len(earlier) or not all(c.holds for c in found)
+    told = dict.fromkeys(c.told for c in found) if is_sure else ()
+    return "; ".join(["by earlier code", *told])
 
 
 def append(data: Path, equivalence: Equivalence) -> None:

@@ -44,9 +44,14 @@ def _reached(test: Helper) -> list[Helper]:
     return helpers
 
 
+@functools.lru_cache(maxsize=2000)
+def _source(helper: Helper) -> str:
+    return textwrap.dedent(inspect.getsource(helper))
+
+
 def _tree(helper: Helper) -> ast.Module:
     """The definition of a function or class, without its own name and decorators."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(helper)))
+    tree = ast.parse(_source(helper))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             node.name, node.decorator_list = "", []

@@ -2,7 +2,7 @@
 
 The table of evidence has a row for this machine and one for each published machine and workload.
 `choose_evidence` is the policy that picks a row for a page; `with_published_dependencies` and
-`borrowed_result` are the two places where records of another machine fill what a row lacks.
+`borrowed_result` fill what a row lacks with another machine's records.
 """
 
 import functools

@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from madl.errors import NO_ROOM, MadlError
+from madl.errors import NO_ROOM, MadlError, first_line
 from madl.logbook.records import Case, Record
 from madl.machine import lifeline
 
@@ -140,7 +140,7 @@ def _connect(scheduler: str) -> Any:
     try:
         return Client(None if file else scheduler, scheduler_file=file, timeout=CONNECT_S)
     except (OSError, ValueError, KeyError) as error:
-        why = str(error).splitlines()[0][:120]
+        why = first_line(error)[:120]
     gc.collect()  # closes what there is of the client: while the next one starts it would block it
     raise MadlError(
         f"no Dask scheduler answers at {scheduler!r} ({why}); "

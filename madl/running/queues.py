@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from madl.logbook.records import Case, Record, Store
+from madl.logbook.values import pluralize
 from madl.running.evidence import Evidence, tolerant
 from madl.running.pace import Pace, in_words, varying
-from madl.running.plans import ExplicitPlan, Options, RunPlan
+from madl.running.plans import Options, RunPlan
 from madl.running.status import cases_left, record_skipped
 
 log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ class Queues:
         """The work that is left, in words: "30 cases, about 12 min"."""
         coming = self._coming()
         left_s = self._left_s(coming)
-        return f"{len(coming)} cases" + (f", about {in_words(left_s)}" if left_s else "")
+        return pluralize(len(coming), "case") + (f", about {in_words(left_s)}" if left_s else "")
 
     def _left_s(self, coming: Sequence[tuple[ExecutionMode, float]]) -> float | None:
         """Seconds until these cases are done; None on a cluster, whose workers come and go."""
@@ -131,17 +132,20 @@ class Queues:
         """Whether an experiment that waits needs this one."""
         return any(name in self.plan.project.load(other).needs for other in self.waiting)
 
-    def _is_ready(self, name: str) -> bool:
-        """Whether an experiment's needs are complete and, if this run makes them, are done."""
-        if self.options.force or not isinstance(self.plan, ExplicitPlan):
-            unfinished = {*self.waiting, *(case.experiment for _, case in self.left.values())}
-            if unfinished.intersection(self.plan.project.load(name).needs):
-                return False
-        return self.evidence.is_ready(name)
+    def _ready(self) -> list[str]:
+        """The waiting experiments whose needs are complete and, if this run makes them, done."""
+        plan, evidence = self.plan, self.evidence
+        unfinished = {*self.waiting, *(case.experiment for _, case in self.left.values())}
+
+        def is_ready(name: str) -> bool:
+            needs = plan.project.load(name).needs if self.options.force else plan.needs(name)
+            return unfinished.isdisjoint(needs) and evidence.is_ready(name)
+
+        return list(filter(is_ready, self.waiting))
 
     def fill(self) -> None:
         """Queue the cases of all experiments that have become ready."""
-        while ready := [name for name in self.waiting if self._is_ready(name)]:
+        while ready := self._ready():
             self.waiting = [name for name in self.waiting if name not in ready]
             for name in ready:
                 self._add(name)

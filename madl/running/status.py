@@ -52,9 +52,10 @@ def record_skipped(evidence: Evidence, store: Store, name: str, device: str) -> 
     """Store a skipped record with the reason for each case that cannot run on this machine."""
     record = None
     for case in evidence.cases(name):
-        reason = evidence.plan.why_unavailable(case)
+        if (reason := evidence.plan.why_unavailable(case)) is None:
+            continue
         known = evidence.source(case)
-        if reason is None or (known and (known.status == "ok" or known.error == reason)):
+        if known and (known.status == "ok" or known.error == reason):
             continue
         root = evidence.plan.project.root
         record = record or unexecuted_record(root, device, case, "skipped", reason)

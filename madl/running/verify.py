@@ -35,12 +35,10 @@ from madl.logbook.equivalences import Equivalence
 from madl.logbook.records import Case, Record, decode, published_by_machine
 from madl.machine import device as machine
 from madl.machine import sources, syntax
-from madl.running.processor import processor
 from madl.running.project import Project
 
 log = logging.getLogger(__name__)
 
-NUM_CASES = 5
 TIMES = ("_s", "_ms", "_us", "_mhz")  # how names of times and clocks end
 COVERAGE = """\
 [run]
@@ -72,10 +70,13 @@ def earlier_states(project: Project, names: Sequence[str]) -> list[Earlier]:
     Published and own records count; those of timed cases, and of other devices than the CPU, are
     left out.
     """
+    for name in names:
+        project.load(name)
+    known = {name for name in project.names() if name.removesuffix(sources.TUNING) in names}
     by_state: dict[tuple[str, str], list[Record]] = {}
     for record in _evidence(project):
         name = record.case.experiment
-        if name.removesuffix(sources.TUNING) in names and _is_comparable(project, record):
+        if name in known and _is_comparable(project, record):
             by_state.setdefault((name, record.run.code), []).append(record)
     states = [Earlier(*state, records) for state, records in by_state.items()]
     states = [state for state in states if state.code != project.code(state.experiment)]
@@ -119,7 +120,7 @@ def _kind(case: Case) -> tuple[tuple[str, object], ...]:
     return tuple(sorted(named.items(), key=lambda item: item[0]))
 
 
-def verify(project: Project, state: Earlier, *, num_cases: int = NUM_CASES) -> Equivalence:
+def verify(project: Project, state: Earlier, *, num_cases: int) -> Equivalence:
     """Compare one earlier state of the code with today's, and keep what comes out.
 
     Raises:
@@ -161,7 +162,7 @@ def verify(project: Project, state: Earlier, *, num_cases: int = NUM_CASES) -> E
         not_executed=missed,
         changed_lines=sum(len(old) + len(new) for _, old, new in changes),
         native=sorted({path for path, _ in native}),
-        cpu=processor(),
+        cpu=run.cpu,
         threads=run.threads,
         kernels=run.kernels,
         python=run.python,
@@ -187,12 +188,12 @@ def _copy(root: Path, state: Earlier, folder: Path) -> Path:
         if archive.returncode != 0:
             continue
         with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
-            files.extractall(folder, filter="data")
+            files.extractall(copy := folder / commit, filter="data")
         code = "import sys; from pathlib import Path; from madl.machine import sources; "
         code += "print(sources.digest(Path.cwd(), sys.argv[1]))"
-        printed = _python(folder, "-c", code, state.experiment).stdout
-        if printed.strip() == state.code and (folder / "madl/running/cases.py").is_file():
-            return folder
+        printed = _python(copy, "-c", code, state.experiment).stdout
+        if printed.strip() == state.code and (copy / "madl/running/cases.py").is_file():
+            return copy
     commits = ", ".join(commit or "unknown" for commit in state.commits)
     raise MadlError(
         f"not to be verified: no commit of its records ({commits}) is here and holds that code; "
@@ -230,7 +231,7 @@ def _executed(root: Path, cases: Sequence[Case], folder: Path) -> _Run:
     log.info("%s: %d cases %s, %.0f s", cases[0].experiment, len(cases), folder.name, seconds)
     collected = coverage.Coverage(data_file=folder / "lines", config_file=str(settings))
     collected.combine([str(folder)])
-    data = collected.get_data()
+    data, root = collected.get_data(), root.resolve()  # coverage names files without links
     measured = {Path(file): set(data.lines(file) or ()) for file in data.measured_files()}
     return _Run(results, {file.relative_to(root): lines for file, lines in measured.items()})
 
@@ -249,7 +250,7 @@ def _changes(old: Path, new: Path, name: str) -> list[tuple[Path, set[int], set[
     paths |= {Path("experiments", name.removesuffix(sources.TUNING), "page.py")}
     changes: list[tuple[Path, set[int], set[int]]] = []
     for path in sorted(path for path in paths if path.suffix == ".py"):
-        texts = [sources.measuring_text(root, root / path) for root in (old, new)]
+        texts = [sources.measuring_text(root / path) for root in (old, new)]
         before, after = syntax.changed_lines(*texts)
         if before or after:
             changes.append((path, before, after))

@@ -89,8 +89,10 @@ def run(
     if pack is not None:  # a file that cannot be written is said now
         pack_records(store, pack)
     evidence = Evidence(plan=plan, source=store.get)
-    ranked, names = groups(plan, store), plan.with_needs(())
-    left = {case.key for name in names for case in cases_left(evidence, name, options)}
+    ranked = groups(plan, store)
+    left = {
+        case.key for name in plan.with_needs(()) for case in cases_left(evidence, name, options)
+    }
     if not left:  # which says why
         yield from runner.run(plan, store, (), options)
     for group in ranked:
@@ -103,7 +105,8 @@ def run(
             log.info("left out for want of time: %s", work)
             continue
         log.info("%s; %s left", work, in_words(left_s))
-        events = runner.run(explicit_plan(plan, group.cases), store, (), options)
+        names = sorted({case.experiment for case in cases})
+        events = runner.run(explicit_plan(plan, group.cases), store, names, options)
         try:
             yield from _while_there_is_time(events, until)
         finally:  # after Ctrl-C, too
