@@ -41,7 +41,7 @@ from kernels import build_cuda, mxint8, mxint8_cuda
 from kernels.build import Route
 from kernels.mxint8_cuda import LinearPlan
 from madl import assets
-from madl.errors import MadlError
+from madl.errors import MadlError, first_line, kind_and_line
 from madl.logbook import benchmarks
 from madl.machine.contention import GpuMeter
 from madl.machine.timing import compare
@@ -152,16 +152,12 @@ def run(
             raise
         except Exception as error:  # whatever it is, the others may go
             failed.append(work.name)
-            print(f"\n{work.name}: failed, {type(error).__name__}: {first_line(error)}")
+            print(f"\n{work.name}: failed, {kind_and_line(error)}")
             continue
         rows += new_rows
         print_speeds(work.name, new_rows)
         keep(rows)
     return failed
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0]
 
 
 def measure(work: Work, budget_s: float) -> Rows:

@@ -142,7 +142,7 @@ def _load(source: str, targets: Sequence[str]) -> Route:
         return Route(path="torch", reason=why)
     try:
         library, target, compiler = _load_first(source, {t: _TARGET_FLAGS[t] for t in possible})
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         return _torch_route(source, str(error))
     path = target.partition("_")[0]
     return Route(path=path, reason=f"{why}, built by {compiler}", library=library)
@@ -163,7 +163,7 @@ def _hand_over(operators: Sequence[str], route: Route) -> Route:
         return route
     try:
         use = _operators().madl_use
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         return _torch_route(", ".join(operators), str(error))
     use.restype = ctypes.c_bool
     for operator in operators:
@@ -210,13 +210,14 @@ def _first_built(
     """(file, variant, compiler) of the first variant, a (name, flags), that a compiler here builds.
 
     Raises:
+        OSError: there is no room on the disk.
         RuntimeError: no compiler, or none that builds it; its message says why.
     """
     problems: list[str] = []
     for (name, flags), compiler in itertools.product(variants, compilers.cpp()):
         try:
             return _build(compiler, SOURCES / source, flags, suffix), name, compiler
-        except (OSError, RuntimeError) as error:
+        except RuntimeError as error:
             problems.append(f"{compiler}: {error}")
     raise RuntimeError("; ".join(problems) or compilers.NO_COMPILER)
 
@@ -227,7 +228,10 @@ def _build(compiler: str, source: Path, flags: Sequence[str], suffix: str) -> Pa
     command = [compiler, str(source), *flags]  # what is linked stands behind the source
     path = ensure(f"{source.stem}-{key}", suffix, lambda new: run([*command, "-o", str(new)]))
     if suffix == ".so":
-        ctypes.CDLL(str(path))
+        try:
+            ctypes.CDLL(str(path))
+        except OSError as error:
+            raise RuntimeError(str(error)) from error
     return path
 
 
@@ -290,9 +294,12 @@ def run(command: Sequence[str]) -> str:
     """Run a command, and return its standard output.
 
     Raises:
-        RuntimeError: it fails; its last line of errors.
+        RuntimeError: it fails, or cannot be started; its last line of errors.
     """
-    result = subprocess.run(command, capture_output=True, text=True)
+    try:
+        result = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise RuntimeError(str(error)) from error
     if result.returncode != 0:
         lines = result.stderr.strip().splitlines()
         raise RuntimeError(lines[-1] if lines else f"exit status {result.returncode}")

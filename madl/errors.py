@@ -16,3 +16,9 @@ class WrongCommand(MadlError):
 def first_line(error: Exception) -> str:
     """The first line of an error's message, or its type if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def kind_and_line(error: Exception) -> str:
+    """An error's type, and the first line of its message, if there is one."""
+    kind, line = type(error).__name__, first_line(error)
+    return kind if line == kind else f"{kind}: {line}"

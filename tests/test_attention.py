@@ -27,7 +27,8 @@ def test_each_form_agrees_with_float64_at_each_call(form, dtype):
             assert study.error(work(), expected) <= TOLERANCE[dtype]
 
 
-def test_a_wrong_form_fails_its_case_and_one_of_torch_s_is_not_timed(monkeypatch):
+@pytest.mark.parametrize("scale", [1.0, float("nan")])
+def test_a_wrong_form_fails_its_case_and_one_of_torch_s_is_not_timed(monkeypatch, scale):
     argument = {"device": "cpu", **SMALL}
     assert max(study.check(argument)["errors"].values()) <= 1
     unscaled = study.call
@@ -36,7 +37,7 @@ def test_a_wrong_form_fails_its_case_and_one_of_torch_s_is_not_timed(monkeypatch
         q, k, v = study.inputs(problem, device)
         if form != bad:
             return unscaled(form, problem, device)
-        return lambda: F.scaled_dot_product_attention(q, k, v, scale=1.0)
+        return lambda: F.scaled_dot_product_attention(q, k, v, scale=scale)
 
     monkeypatch.setattr(study, "call", wrong)
     bad = "flash"

@@ -1,6 +1,7 @@
 """The C++ against the plain torch definition, bit for bit, on every path this CPU can take."""
 
 import contextlib
+import errno
 import logging
 import os
 import stat
@@ -254,3 +255,16 @@ def test_the_questions_that_need_a_compiler_say_so_where_there_is_none(monkeypat
         for question in page.questions
     }
     assert left_out == {"4.1", "4.3c", "4.4"}  # as README.md and usage.md say
+
+
+@needs_compiler
+def test_a_full_disk_is_told_as_one_where_a_program_is_compiled(monkeypatch, tmp_path, forget):
+    def no_room(*args, **more):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("MADL_CACHE", str(tmp_path))
+    monkeypatch.setattr(build.tempfile, "TemporaryDirectory", no_room)
+    with pytest.raises(OSError, match="No space left"):
+        build.program("tile_map.cpp")
+    route = build.load(mxint8.SOURCE)
+    assert (route.path, "No space left" in route.reason) == ("torch", True)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madl.compression import size
-from madl.compression.quantize import set_module_
+from madl.compression.quantize import named_linears, set_module_
 from madl.errors import MadlError
 
 
@@ -58,7 +58,7 @@ def adapt_(
     Raises:
         MadlError: no Linear layer has such a name.
     """
-    linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
+    linears = named_linears(model)
     adapted = [name for name in linears if re.fullmatch(layers, name)]
     if not adapted:
         known = ", ".join(linears) or "none"

@@ -24,7 +24,7 @@ from madl.logbook.records import Params, Values
 from madl.machine import timing
 from madl.training import baseline, compressed
 from madl.training.data import batches_by_length
-from madl.training.train import EVALUATION_BATCH, evaluate, train
+from madl.training.train import EVALUATION_BATCH, evaluate
 
 BINS = 60
 
@@ -82,11 +82,7 @@ def calibration(params: Params) -> dict[str, Tensor]:
 
 def train_on_(model: nn.Module, masks: list[Tensor], params: Params, ctx: Context) -> None:
     """Train a pruned model for a pass, in which masked weights stay zero."""
-    examples = params["recovery_examples"]
-    assert examples is None or isinstance(examples, int)
-    data = baseline.load_splits(params).train.first(examples)
-    recipe = baseline.training_recipe(params, prefix="recovery_", epochs=1)
-    train(model, data, recipe, device=ctx.device)
+    baseline.retrain_(model, params, ctx.device, prefix="recovery_")
     for layer, mask in zip(linear_layers(model), masks):
         assert not layer.weight.detach().cpu()[~mask].any(), "a mask did not hold"
 

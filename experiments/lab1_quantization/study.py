@@ -156,10 +156,6 @@ class OwnStep(NumberFormat):
         return float(self.width)
 
     @property
-    def range(self) -> None:
-        return None
-
-    @property
     def exact_in_bf16(self) -> bool:
         return self.width <= 8
 

@@ -160,11 +160,12 @@ def rank(
     """Rank correlation of the losses of shapes that two searches of a model, `PLAIN` and
     `objective`, both tried: the `summary` of the models' values."""
     correlations: list[float] = []
-    for a, b in pairs(r, objective):
+    both_searches = pairs(r, objective)
+    for a, b in both_searches:
         plain, other = losses_of(a), losses_of(b)
         both = [(plain[shape], other[shape]) for shape in plain if shape in other]
         correlations.append(searches.rank_correlation(*zip(*both)) if len(both) > 1 else 0.0)
-    return exact(round(summary(correlations), 2), chain.from_iterable(pairs(r, objective)))
+    return exact(round(summary(correlations), 2), chain.from_iterable(both_searches))
 
 
 def smaller(r: Records) -> ExactValue:

@@ -143,8 +143,7 @@ def judge(
     `prefix` names the parameters of the training; in full it has the dropout of the fine-tuning.
     """
     params, judge_model = net.params, baseline.judge if on_test else baseline.judge_on_validation
-    count = params[f"{prefix}examples"]
-    assert count is None or isinstance(count, int)
+    count = baseline.optional(params, f"{prefix}examples")
     halves = halved(baseline.load_splits(params).train.first(count))
     with_rate = {**params, f"{prefix}learning_rate": max(rates.values())}
     recipe = baseline.training_recipe(with_rate, prefix=prefix, epochs=1, bf16=net.bf16)

@@ -11,7 +11,7 @@ from experiments.lab4_hardware import design
 from experiments.lab4_hardware.design import PERIOD
 from madl.logbook.charts import Chart, bars, category, linear
 from madl.logbook.numbers import ExactValue, percentage
-from madl.logbook.records import Pending, Record, Records, Row
+from madl.logbook.records import Record, Records, Row, none_if_pending
 
 STEM = "lab4_hardware"
 BF16, INT8 = "BF16", "INT8 by row"
@@ -88,10 +88,8 @@ def part_chart(r: Records, units: Sequence[str]) -> Chart:
 
 def error_db(r: Records, unit: str) -> float | None:
     """Signal to error of the unit's results for rows of the model; None where it was not run."""
-    try:
-        return float(r.of_experiment(STEM).single(kind="simulation", unit=unit).values["error_db"])
-    except Pending:
-        return None
+    record = none_if_pending(r.of_experiment(STEM).single, kind="simulation", unit=unit)
+    return float(record.values["error_db"]) if record else None
 
 
 def unit_rows(r: Records, units: Sequence[str]) -> list[Row]:

@@ -276,7 +276,7 @@ def calculator(r: Records) -> Sequence[Row]:
     """A row of bytes by part for each stored model and format, FP32 first, then by bits a value."""
     bits: Mapping[str, float] = {START: VALUE_BITS}
     for record in r.of_experiment("formats"):
-        bits = {n: f["bits"] for n, f in record.values["formats"].items() if "moved" not in f}
+        bits = {n: f["bits"] for n, f in record.values["formats"].items()}
     rows: list[Row] = []
     for model in (LARGE, DEFAULT):
         num_packed, packed = ledger_of(r, model).num_packed, parts_of(r, model, MXINT8)

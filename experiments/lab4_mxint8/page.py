@@ -101,10 +101,8 @@ def strongest(arms: Mapping[str, TimedArm], variant: str) -> TimedArm:
 
 def speed_over(arms: Mapping[str, TimedArm], rival: str) -> Estimate | None:
     """The speed of MXINT8 over that of a rival; None where the rival is never right."""
-    try:
-        return strongest(arms, rival) / arms[MXINT8]
-    except Pending:
-        return None
+    fastest = none_if_pending(strongest, arms, rival)
+    return fastest / arms[MXINT8] if fastest else None
 
 
 def layer_times(
@@ -286,9 +284,8 @@ OVER_COPY = "over a copy"
 @page.table
 def on_gpu(r: Records) -> Sequence[Row]:
     """Speeds of the last published run of `benchmarks/mxint8_cuda.py`, below where it ran."""
-    try:
-        published = benchmarks.read(ON_GPU)
-    except Pending:
+    published = none_if_pending(benchmarks.read, ON_GPU)
+    if published is None:
         command = f"`python cli.py bench {ON_GPU} --publish`"
         return [{"CUDA GPU": f"not run here; {command} runs it on one"}]
     run, works = published["run"], {row["work"]: row for row in published["rows"]}

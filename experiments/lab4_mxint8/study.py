@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from experiments.lab4_mxint8 import design
 from experiments.lab4_mxint8.design import BF16, COLD, DYNAMIC, FP32, MXINT8, WARM
 from madl.compression import pack
+from madl.errors import first_line
 from madl.logbook.experiment import Context
 from madl.logbook.records import Params, Values
 from madl.machine import fresh, timing
@@ -219,7 +220,7 @@ def _failing_alone(variant: str, name: str, failed: dict[str, str]) -> Generator
     except (AttributeError, RuntimeError, WrongResult) as error:  # the first two: no such operator
         if variant not in PEERS:
             raise
-        failed[name] = next(iter(str(error).splitlines()), type(error).__name__)
+        failed[name] = first_line(error)
 
 
 class WrongResult(AssertionError):

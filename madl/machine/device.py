@@ -108,7 +108,8 @@ def cpu_info(field: str) -> list[str]:
 @functools.cache
 def cpu_name() -> str:
     """The processor's model name, as it reports it."""
-    return next(iter(cpu_info("model name")), platform.processor() or platform.machine())
+    names = cpu_info("model name")
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 @functools.cache

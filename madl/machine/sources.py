@@ -6,8 +6,7 @@ the kernels' C++, CUDA and Verilog files that they name. What renders pages and 
 (`madl.logbook`, `running`, `site`) measures nothing, and neither does this module. Comments,
 docstrings, annotations, layout and local names can change no result (`syntax`).
 
-Not handled: a module whose name is put together while running, but for packages that import all
-they hold (`iter_modules`).
+Not handled: a module whose name is put together while running.
 """
 
 import ast
@@ -84,7 +83,7 @@ def digest_of_all(root: Path) -> str:
     """Twelve hexadecimal digits of all files in `madl` and `kernels` that measure, byte by byte."""
     digest = hashlib.sha256()
     for path in sorted(p for name in ("madl", "kernels") for p in (root / name).rglob("*")):
-        if path.suffix in (".py", *SUFFIXES) and path.is_file() and _measures(root, path):
+        if path.suffix in _READ and path.is_file() and _measures(root, path):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -93,11 +92,11 @@ def digest_of_all(root: Path) -> str:
 def reached(root: Path, experiment: str) -> frozenset[Path]:
     """The files of the project that can change this experiment's results, except its page."""
     page = _page(root, experiment)
-    files = _closure(root, (*_named(root, page, _run_of(page)), page.parent / "study.py"))
+    files = _closure(root, (*_named(root, _run_of(page)), page.parent / "study.py"))
     return frozenset(files - {page})
 
 
-def measuring_text(root: Path, path: Path) -> str:
+def measuring_text(path: Path) -> str:
     """The text of a Python file; of a `page.py`, only the lines that run a case, the others blank.
 
     So line numbers stay. A missing file gives "".
@@ -147,18 +146,14 @@ def _run_once(page: Path, written_ns: int) -> ast.Module:
     for node in used:  # grows by what its own statements name
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         names -= {"page"}
-        used += [
-            decorator
-            for decorator in tree.body
-            if decorator not in used and names & _defines(decorator)
-        ]
+        used += [other for other in tree.body if other not in used and names & _defines(other)]
     return ast.Module(used, [])
 
 
 def _runs(node: ast.stmt) -> bool:
     """Whether a statement is a function under `@page.run`."""
     decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-    return any(ast.unparse(node) == "page.run" for node in decorators)
+    return any(ast.unparse(decorator) == "page.run" for decorator in decorators)
 
 
 def _defines(node: ast.stmt) -> set[str]:
@@ -196,16 +191,10 @@ def _read_once(root: Path, path: Path, written_ns: int) -> tuple[str, tuple[Path
         tree = syntax.bare(ast.parse(text))
     except SyntaxError:
         return text, ()
-    whole = path.parent.glob("*.py") if any(map(_imports_all, ast.walk(tree))) else ()
-    return syntax.written(tree), (*_named(root, path, tree), *whole)
+    return syntax.written(tree), tuple(_named(root, tree))
 
 
-def _imports_all(node: ast.AST) -> bool:
-    """Whether a node is a call of `iter_modules`, by which a package imports all that it holds."""
-    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("iter_modules")
-
-
-def _named(root: Path, path: Path, tree: ast.AST) -> Iterator[Path]:
+def _named(root: Path, tree: ast.AST) -> Iterator[Path]:
     """The files that a syntax tree imports or names, as `module:function` or as a kernel's file."""
     for node in ast.walk(tree):
         match node:

@@ -180,12 +180,12 @@ def training_recipe(
     )
 
 
-def retrain_(model: "nn.Module", params: Params, device: str) -> None:
-    """Train a changed model for one epoch more, in place, by its `tune_` parameters."""
+def retrain_(model: "nn.Module", params: Params, device: str, *, prefix: str = "tune_") -> None:
+    """Train a changed model for one epoch more, in place, by the parameters with that prefix."""
     from madl.training.train import train
 
-    examples = load_splits(params).train.first(optional(params, "tune_examples"))
-    by = training_recipe(params, prefix="tune_", epochs=1)
+    examples = load_splits(params).train.first(optional(params, f"{prefix}examples"))
+    by = training_recipe(params, prefix=prefix, epochs=1)
     train(model, examples, by, device=device)
 
 

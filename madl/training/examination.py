@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from madl.errors import MadlError, WrongCommand, first_line
+from madl.errors import MadlError, WrongCommand, kind_and_line
 from madl.files import write_atomically
 from madl.logbook.experiment import CUT, EXPORT
 from madl.logbook.records import Params, digest_of
@@ -173,7 +173,7 @@ def _export(model: "nn.Module", batch: "Mapping[str, Tensor]") -> str | None:
 
 def _line(error: Exception) -> str:
     """An error as a line of at most 160 characters."""
-    return f"{type(error).__name__}: {first_line(error)}"[:160]
+    return kind_and_line(error)[:160]
 
 
 def data_changes(params: Params) -> list[str]:
@@ -182,9 +182,7 @@ def data_changes(params: Params) -> list[str]:
 
     name, columns = str(params["dataset"]), baseline.columns_of(params)
     tokenizer = models.load_tokenizer(str(params["model"]))
-    draw, length = params["draw"], params["max_length"]
-    assert isinstance(draw, int)
-    assert isinstance(length, int)
+    draw, length = baseline.integer(params, "draw"), baseline.integer(params, "max_length")
     longest = min(length, models.longest_input(str(params["model"])) or length)
     texts = data.load_dataset(name, draw, columns).train.first(SAMPLE).texts
     ids = tokenizer(list(texts))["input_ids"]

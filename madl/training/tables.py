@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from madl.errors import MadlError, first_line
+from madl.errors import MadlError, first_line, kind_and_line
 from madl.training import outside
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".json", ".arrow")
@@ -281,7 +281,7 @@ def read_hub(name: str, columns: Columns) -> dict[str, Table]:
         loaded: Any = datasets.load_dataset(name)  # untyped library
     except Exception as error:  # the library raises a dozen kinds, all of them about the source
         raise MadlError(
-            f"cannot load data set {name} ({type(error).__name__}: {first_line(error)}); "
+            f"cannot load data set {name} ({kind_and_line(error)}); "
             "check the name and the network, or give a folder with --dataset"
         ) from error
     tables: dict[str, Table] = {}
