@@ -35,36 +35,75 @@ def some_examples(count=10_000):
     return [(" ".join(rng.choices(vocabulary, k=12)), rng.randrange(2)) for _ in range(count)]
 
 
-def dealt(examples, draw=None):
-    return data.deal(Prepared(groups=near_duplicates(examples)), draw)
+def dealt(examples, seed, test=None):
+    groups = None if test is None else near_duplicates(test)
+    return data.deal(Prepared(groups=near_duplicates(examples), test=groups), seed)
 
 
-def test_the_split_depends_on_the_text_alone_and_no_duplicate_or_draw_touches_test():
+DEALS = (range(10, 15), range(15, 20))
+
+
+def test_five_seeds_test_every_sentence_that_chooses_nothing_and_train_on_the_others():
+    ours = some_examples()
+    for seeds in DEALS:
+        splits = [dealt(ours, seed) for seed in seeds]
+        choosing = {texts for split in splits for texts in split.validation.texts}
+        tested = [text for split in splits for text in split.test.texts]
+        assert len(choosing) == len(splits[0].validation) == data.CHOOSING_EXAMPLES
+        assert [len(split.test) for split in splits] == [1686] * 5  # 8,432 are left for five
+        assert len(set(tested)) == len(tested) == len(ours) - len(choosing) - 2
+        for split in splits:
+            parts = [set(part.texts) for part in (split.train, split.validation, split.test)]
+            assert sum(map(len, parts)) == len(set.union(*parts)) == len(ours)
+    one, other = (dealt(ours, seeds[0]) for seeds in DEALS)
+    assert one.validation == other.validation
+    assert set(one.test.texts) != set(other.test.texts)
+
+
+def test_a_deal_depends_on_the_text_alone_and_keeps_near_duplicates_on_one_side():
     ours = some_examples()
     shuffled = ours[:]
     random.Random(1).shuffle(shuffled)
-    first, second = dealt(ours), dealt(shuffled)
-    assert first.test == second.test
-    assert len(first.test) >= data.TEST_EXAMPLES
-    assert len(first.validation) >= data.VALIDATION_EXAMPLES
-    one, other = (dealt(ours, draw) for draw in (10, 11))
-    assert first.test == one.test == other.test
-    assert set(one.validation.texts) != set(other.validation.texts)
-    for made in (first, one, other):
-        parts = [set(part.texts) for part in (made.train, made.validation, made.test)]
-        assert sum(map(len, parts)) == len(set.union(*parts)) == len(ours)
-    twins = [(text + " again", label) for text, label in some_examples()]
-    split = dealt(some_examples() + twins)
-    test, train = set(split.test.texts), set(split.train.texts)
-    assert not {f"{text} again" for text in test} & train
-    assert not {text.removesuffix(" again") for text in test} & train
+    assert dealt(ours, 10) == dealt(shuffled, 10)
+    twins = [(text + " again", label) for text, label in ours]
+    for seed in (10, 13, 16):
+        split = dealt(ours + twins, seed)
+        parts = [
+            {text.removesuffix(" again") for text in part.texts}
+            for part in (split.train, split.validation, split.test)
+        ]
+        assert sum(map(len, parts)) == len(set.union(*parts))
+
+
+def test_a_test_split_is_dealt_into_folds_and_never_trained_on():
+    ours, official = some_examples(12_000)[:2000], some_examples(12_000)[2000:]
+    splits = [dealt(ours, seed, official) for seed in DEALS[0]]
+    assert [len(split.test) for split in splits] == [data.FOLD_EXAMPLES] * 5
+    tested = {text for split in splits for text in split.test.texts}
+    assert len(tested) == 9000 and tested < {text for text, _ in official}
+    texts = {text for text, _ in ours}
+    assert all({*s.train.texts, *s.validation.texts} == texts for s in splits)
+    assert splits[0].train.texts != splits[1].train.texts  # in another order
+    assert len(splits[0].validation) == 2000 // 6
+
+
+@pytest.mark.parametrize("size", [40, 1000])
+def test_texts_that_are_nearly_one_are_trained_on_where_no_fold_has_room(size):
+    ours = some_examples(1000)
+    template = " ".join(f"same{i}" for i in range(20))
+    copies = [(f"{template} x{i}", i % 2) for i in range(size)]
+    for seed in DEALS[0]:
+        split = dealt(ours + copies, seed)
+        assert len(split.test) > 100
+        held = [len({*part.texts} & {t for t, _ in copies}) for part in (split.train, split.test)]
+        assert sorted(held) in ([0, size], [0, 0])
 
 
 def test_a_folder_keeps_its_test_split_and_a_changed_one_is_another_workload(
     tiny_dataset, tmp_path
 ):
-    loaded = data.load_dataset(str(tiny_dataset))
-    assert len(loaded.test) == 120
+    loaded = data.load_dataset(str(tiny_dataset), 10)
+    assert len(loaded.test) == 160 // 5
     assert 380 < len(loaded.train) + len(loaded.validation) < 400  # some are in test, or nearly
     assert not set(loaded.validation.texts) & set(loaded.train.texts)
     assert set(loaded.test.labels) == {0, 1}

@@ -71,7 +71,7 @@ def trained(seed, best, last):
 LOW, HIGH = [0.1, 0.2, 0.15, 0.12], [0.9, 1.1, 1.0, 1.2]
 
 
-def test_the_loss_of_one_model_is_compared_by_sentence_and_of_several_crossed_with_them():
+def test_the_loss_of_one_model_is_compared_by_sentence_and_of_several_by_model():
     made = page.loss_rises(read(trained(10, LOW, HIGH))).comparison
     assert made.effect == pytest.approx(sum(HIGH) / 4 - sum(LOW) / 4)
     assert (made.units, made.population) == (4, "test sentences")

@@ -119,7 +119,7 @@ def tuned(order_loss=0.38):
         ),
         ({"part": "one format", "formats": asked}, {"tried": tried}),
     ]
-    at = {"seed": 0, "draw": 0}
+    at = {"seed": 0}
     return read(*(kept_of("lab3_widths_tuning", values, **at, **of) for of, values in cases))
 
 

@@ -128,7 +128,7 @@ def test_data_that_are_no_data_are_refused_in_one_line(tmp_path, how):
             "---\nconfigs: [{config_name: a, data_files: /etc/*}]\n---\n"
         )
     with pytest.raises(MadlError, match="cannot load data set .*; give a folder") as caught:
-        data.load_dataset(str(folder))
+        data.load_dataset(str(folder), 10)
     assert "\n" not in str(caught.value)
     assert not ran.exists()
 
@@ -143,7 +143,7 @@ def test_without_the_hub_what_is_named_by_an_id_is_one_line(monkeypatch):
     monkeypatch.setattr(outside.socket, "create_connection", nobody)
     monkeypatch.setattr(outside.urllib.request, "getproxies", dict)
     outside.prepare_hub.cache_clear()
-    for load, of in ((data.load_dataset, "data set"), (models.load_tokenizer, "")):
+    for load, of in ((data.prepared, "data set"), (models.load_tokenizer, "")):
         with pytest.raises(
             MadlError, match=f"cannot load {of}.*check the name and the net"
         ) as told:

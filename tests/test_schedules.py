@@ -119,7 +119,7 @@ def test_a_search_trains_what_it_chose_in_full_under_every_schedule(net):
 
 def test_rates_of_their_own_change_what_trains_and_on_the_tuning_seed_nothing_meets_test(net):
     shape = study.fit_feed_forward(net.shape, {design.LAYERS: 1}, 0.5)
-    net.params = {**net.params, "part": "rate", "draw": page.TUNING_SEED}
+    net.params = {**net.params, "part": "rate", "seed": page.TUNING_SEED}
     alike = study.judge_in_full(net, shape)
     net.params = {**net.params, "between_rate": 2e-3}
     apart = study.judge_in_full(net, shape)

@@ -20,7 +20,7 @@ POINT = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 16, "p
 def started(training, tmp_path_factory):
     params = {
         **training,
-        **{"draw": 0, "trial_examples": 16, "trial_learning_rate": 1e-4, "trial_draw": 1},
+        **{"seed": 0, "trial_examples": 16, "trial_learning_rate": 1e-4, "trial_draw": 1},
         **{"full_examples": None, "trial_batch_size": 8, "full_batch_size": 8},
     }
     return fine_tuned(params, tmp_path_factory.mktemp("started"))

@@ -15,7 +15,7 @@ from madl.training.train import Recipe
 
 @pytest.fixture(scope="module")
 def encoded(tiny_model, tiny_dataset):
-    loaded = data.load_dataset(str(tiny_dataset))
+    loaded = data.load_dataset(str(tiny_dataset), 10)
     tokenizer = models.load_tokenizer(str(tiny_model))
     return {
         name: data.encode(getattr(loaded, name), tokenizer, max_length=32)

@@ -40,7 +40,7 @@ def run(params: Params, ctx: Context) -> Values:
     from madl.training import examination
 
     model, history = baseline.fine_tuned(params, ctx), baseline.history(params, ctx)
-    if params["draw"] == TUNING_SEED:
+    if params["seed"] == TUNING_SEED:
         return {**baseline.judge_on_validation(model, params, ctx.device), **history}
     splits = baseline.load_splits(params)
     return {

@@ -41,7 +41,7 @@ def run(params: Params, ctx: Context) -> Values:
     if params["method"] == "costs":
         return step_costs(params, ctx.device)
     model = trained(params, ctx.device)
-    if params["draw"] == TUNING_SEED:
+    if params["seed"] == TUNING_SEED:
         return baseline.judge_on_validation(model, params, ctx.device)
     values: dict[str, Any] = {
         "bf16": has_fast_bf16(ctx.device),

@@ -38,7 +38,7 @@ def run(params: Params, ctx: Context) -> Values:
         return layer_costs(params, ctx)
     if params["part"] == "magnitudes":
         return magnitudes(compressed.build(params, ctx), params)
-    is_tuning = params["draw"] == TUNING_SEED
+    is_tuning = params["seed"] == TUNING_SEED
     judge = baseline.judge_on_validation if is_tuning else baseline.judge_on_test
     if params["part"] == "nothing" and params.get("tune_learning_rate") is None:
         return judge(build_control(params, ctx), params, ctx.device)

@@ -35,7 +35,7 @@ def run(params: Params, ctx: Context) -> Values:
         return sweep(params, ctx)
     model, splits = build(params, ctx), baseline.load_splits(params)
     values = baseline.history(params, ctx) if params["method"] == "fp32" else {}
-    if params["draw"] == TUNING_SEED:
+    if params["seed"] == TUNING_SEED:
         return {**values, **baseline.judge_on_validation(model, params, ctx.device)}
     probe = splits.validation.first(design.PROBE_SENTENCES)
     batch = probe.batch(range(len(probe)))

@@ -132,7 +132,7 @@ def judge_in_trial(net: Supernet, shape: Point, schedules: Sequence[str]) -> Val
 def judge_in_full(net: Supernet, shape: Point) -> Values:
     """Train a shape on all sentences and judge it: on the tuning seed on validation alone."""
     rates = {schedule: float(net.params[name] or 0) for schedule, name in RATES.items()}
-    return judge(net, shape, rates, "full_", on_test=net.params["draw"] != TUNING_SEED)
+    return judge(net, shape, rates, "full_", on_test=net.params["seed"] != TUNING_SEED)
 
 
 def judge(

@@ -104,7 +104,7 @@ def run_study(net: Supernet, choices: Space) -> Values:
 
 def in_full(net: Supernet, point: Point, rate: float) -> Values:
     """Train the model of a point in full and judge it; on the tuning seed, not on test."""
-    return net.judged_in_full(point, rate, on_test=net.params["draw"] != TUNING_SEED)
+    return net.judged_in_full(point, rate, on_test=net.params["seed"] != TUNING_SEED)
 
 
 # ---- the audit ----------------------------------------------------------------------------------

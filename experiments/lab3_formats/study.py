@@ -29,7 +29,7 @@ STUDY_FIELDS = ("offered", "price", "sampler", "trials")
 
 def run(params: Params, ctx: Context) -> Values:
     """Run one case by its `part`; the tuning seed never meets the test split."""
-    if params["draw"] != TUNING_SEED:
+    if params["seed"] != TUNING_SEED:
         model, values = build(case_formats(params), params, ctx)
         return {**values, **baseline.judge_on_test(model, params, ctx.device)}
     match params["part"]:

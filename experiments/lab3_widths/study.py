@@ -35,7 +35,7 @@ def run(params: Params, ctx: Context) -> Values:
             return search_mix(baseline.fine_tuned(params, ctx), params, ctx)
         case "one format":
             return judge_single_formats(baseline.fine_tuned(params, ctx), params, ctx)
-        case "sensitivity" if params["draw"] == TUNING_SEED:
+        case "sensitivity" if params["seed"] == TUNING_SEED:
             return mix_by_sensitivity(params, ctx)
         case "sensitivity":
             return repeat_sensitivity(baseline.fine_tuned(params, ctx), params, ctx)
@@ -196,7 +196,7 @@ def judge_mix(params: Params, ctx: Context) -> Values:
     bits = set_mix_(model, mix_digits(model, params, ctx), params)
     if params["part"] == "trained":
         baseline.retrain_(model, params, ctx.device)
-    is_tuning = params["draw"] == TUNING_SEED
+    is_tuning = params["seed"] == TUNING_SEED
     judge = baseline.judge_on_validation if is_tuning else baseline.judge_on_test
     return {"bits": bits, **judge(model, params, ctx.device)}
 

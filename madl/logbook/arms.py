@@ -18,7 +18,6 @@ from madl.logbook.stats import Comparison
 from madl.logbook.values import Estimate, Interval, Outcomes, Sealed, Unit
 
 SEED = "seed"
-DRAWN = (SEED, "draw")  # parameters that a seed sets: training, and the sentences it trains on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,7 +174,7 @@ def arm(records: Records, label: str = "", /, *within: str | int, **where: Scala
         params = [record.case.params for record in matching]
         differ = sorted(
             key
-            for key in {key for named in params for key in named}.difference(DRAWN)
+            for key in {key for named in params for key in named}.difference((SEED,))
             if len({repr(named.get(key)) for named in params}) > 1
         )
         raise MadlError(

@@ -4,13 +4,11 @@ A comparison is of A with B: its effect is A minus B. It says how surprising the
 truth lies at some boundary; `claims` chooses the boundaries, and makes verdicts.
 
 * **Several units** (seeds, studies, sittings of a clock): each gives one effect, and Student's t
-  tests their mean. Where all units are judged on the same sentences, the sentences are random too:
-  a mixed model for crossed data, as of readers × cases in radiology.
+  tests their mean. A seed is judged on sentences of its own, so they are in its effect's scatter.
 * **Two models** (one seed): the sentences are the units. McNemar's exact test where the boundary is
   zero, Tango's score elsewhere.
 
-Sources: Student 1908, Biometrika 6:1; Obuchowski & Rockette 1995 and Hillis 2007, Statistics in
-Medicine 26:596 (crossed data); Tango 1998, Statistics in Medicine 17:891; McNemar 1947; Holm
+Sources: Student 1908, Biometrika 6:1; Tango 1998, Statistics in Medicine 17:891; McNemar 1947; Holm
 1979, Scand. J. Statistics 6:65.
 Units: accuracies and effects are fractions, so 0.01 is a point; ratios of times are logarithms.
 """
@@ -21,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, ndtr, ndtri, stdtr  # scipy.stats takes long to import
 
 from madl.logbook.power import critical, errors_needed, root
@@ -123,14 +120,7 @@ def compare(a: Groups, b: Groups, *, unit_name: str = MODELS) -> Comparison:
         raise ValueError("outcomes on different examples cannot be paired")
     if len(pairs) == 1:
         return _compare_models(*pairs[0])
-    if len({outcomes.examples for outcomes, _ in pairs}) == 1:
-        return _crossed(_correct(a) - _correct(b), unit=Unit.POINTS, unit_name=unit_name)
     return paired_mean(_shares(a), _shares(b), unit=Unit.POINTS, unit_name=unit_name)
-
-
-def _correct(groups: Groups) -> NDArray[np.float64]:  # (groups, examples)
-    """The share of each group's models that are right on each example."""
-    return np.array([np.mean([o._correct for o in group], axis=0) for group in groups])
 
 
 def _shares(groups: Groups) -> list[float]:
@@ -143,10 +133,7 @@ def accuracy(groups: Groups) -> Estimate:
     if len(groups) == 1:
         return mean_of([outcomes.accuracy for outcomes in groups[0]])
     sizes = {outcomes.examples: outcomes.n for group in groups for outcomes in group}
-    if len(sizes) == 1:
-        shares = _crossed(_correct(groups), unit=Unit.PERCENT, unit_name=MODELS)
-    else:
-        shares = mean(_shares(groups), unit=Unit.PERCENT, unit_name=MODELS)
+    shares = mean(_shares(groups), unit=Unit.PERCENT, unit_name=MODELS)
     interval = shares.interval.of_share()
     return Estimate(shares.effect, interval, Unit.PERCENT, sum(sizes.values()), len(groups))
 
@@ -263,24 +250,8 @@ def compare_values(
         raise ValueError("need the same units and examples on both sides")
     if len(a) == 1:
         return paired_mean(a[0], b[0], unit=unit, unit_name=SENTENCES)
-    return _crossed(np.subtract(a, b), unit=unit, unit_name=unit_name)
-
-
-def _crossed(difference: NDArray[np.float64], *, unit: Unit, unit_name: str) -> Comparison:
-    """Mean of A minus B over units and examples, both random; difference (units, examples)."""
-    units, n = difference.shape
-    by_unit, by_example = difference.mean(1), difference.mean(0)
-    rest = difference - by_unit[:, None] - by_example[None, :] + difference.mean()
-    rest_ms = float((rest**2).sum()) / ((units - 1) * (n - 1))
-    by_examples = max(units * float(by_example.var(ddof=1)) - rest_ms, 0.0) / (units * n)
-    # By chance a few units can agree better than the residual noise allows. Hillis' test takes
-    # that at face value and rejects 6 % of true nulls at three; the floor keeps it below 5.
-    per_unit = max(float(by_unit.var(ddof=1)), rest_ms / n)
-    variance = per_unit / units + by_examples
-    hillis = (units - 1) * (variance * units / per_unit) ** 2 if per_unit else units - 1
-    comparison = mean(by_unit.tolist(), unit=unit, unit_name=unit_name)
-    method = f"{unit_name} × sentences"
-    return replace(comparison, error=math.sqrt(variance), freedom=hillis, method=method)
+    means = ([float(np.mean(values)) for values in side] for side in (a, b))
+    return paired_mean(*means, unit=unit, unit_name=unit_name)
 
 
 def mean(values: Sequence[float], *, unit: Unit, unit_name: str) -> Comparison:

@@ -33,23 +33,22 @@ PARTS = ("train", "validation", "test")
 RECIPE_FIELDS = (
     *("model", "dataset", "text_column", "label_column"),
     *("max_length", "train_examples", "validation_examples"),
-    *("epochs", "learning_rate", "batch_size", "seed", "draw"),
+    *("epochs", "learning_rate", "batch_size", "seed"),
 )
 
 
 def drawn_params(plan: Plan, seed: int, passes: int = PASSES) -> dict[str, Scalar]:
     """The case parameters of the baseline: its recipe, and the sizes of its splits.
 
-    The seed draws the training, and which sentences train and which validate; `passes` are epochs.
+    The seed draws the training, and which sentences train and which test; `passes` are epochs.
     """
     choose = plan.profile.choose
     return {
         "seed": seed,
-        "draw": seed,
         "max_length": choose(smoke=32, quick=128),
         "train_examples": choose(smoke=64, quick=None),
         "validation_examples": choose(smoke=32, quick=None),
-        "test_examples": choose(smoke=64, quick=2000),
+        "test_examples": choose(smoke=64, quick=None),
         "epochs": choose(smoke=1, quick=passes),
         "learning_rate": 5e-5,
         "batch_size": 32,
@@ -95,7 +94,7 @@ def load_splits(params: Params) -> Splits:
     sizes = tuple(optional(params, f"{part}_examples") for part in PARTS)
     return _load_splits(
         *(str(params["model"]), str(params["dataset"]), columns_of(params)),
-        *(integer(params, "max_length"), sizes, optional(params, "draw")),
+        *(integer(params, "max_length"), sizes, integer(params, "seed")),
     )
 
 
@@ -114,14 +113,14 @@ def _load_splits(
     columns: Columns,
     max_length: int,
     sizes: tuple[int | None, ...],
-    draw: int | None,
+    seed: int,
 ) -> Splits:
     """`load_splits` of parameters that can be hashed; `sizes` are those of `PARTS`."""
     from madl.training import data, models
 
     tokenizer = models.load_tokenizer(model)
     max_length = min(max_length, models.longest_input(model) or max_length)
-    loaded = data.load_dataset(name, draw, columns)
+    loaded = data.load_dataset(name, seed, columns)
     parts = {part: getattr(loaded, part).first(size) for part, size in zip(PARTS, sizes)}
     encoded = {k: data.encode(v, tokenizer, max_length=max_length) for k, v in parts.items()}
     return Splits(**encoded, test_fingerprint=parts["test"].fingerprint)

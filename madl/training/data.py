@@ -1,8 +1,9 @@
-"""Sentences with a sentiment label: load, split once and for all, encode, batch by length.
+"""Sentences with a sentiment label: load, deal to splits, encode, batch by length.
 
-Groups of near-duplicates are ordered by a hash of their text and dealt to test, then validation,
-then training; a `draw` deals what is not test in another order. A group stays on one side, so no
-test sentence has a twin in training. Validation chooses; test is only ever reported.
+Some sentences are set aside to choose by: they validate for every seed, and test for none. The
+others are dealt into five folds. A seed tests one fold and trains on all that is in no test, so
+five seeds in a row test every sentence once; the next five do so with another deal. Near-duplicates
+stay on one side.
 
 Shapes: a batch holds input_ids and attention_mask (B, T) with T its own longest sentence.
 Source: the default data, Hutto & Gilbert 2014, "VADER", ICWSM.
@@ -10,11 +11,10 @@ Source: the default data, Hutto & Gilbert 2014, "VADER", ICWSM.
 
 import functools
 import hashlib
-import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from madl.training.examples import Examples, Prepared, near_duplicates, prepare
 from madl.training.tables import RECOGNISED, Columns, read_folder, read_hub
 from madl.training.workloads import unpin
 
-TEST_EXAMPLES = 2000
-VALIDATION_EXAMPLES = 500
+CHOOSING_EXAMPLES = 1568  # at most, and at most one in six: leaves 9,000 of the default data
+FOLDS, FOLD_EXAMPLES = 5, 1800  # at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +61,13 @@ class Dataset:
     test: Split
 
 
-def load_dataset(name: str, draw: int | None = None, columns: Columns = RECOGNISED) -> Dataset:
-    """The splits of a preset, a folder or a hub id.
-
-    `draw` names another choice of validation and training sentences; test is always the same.
+def load_dataset(name: str, seed: int, columns: Columns = RECOGNISED) -> Dataset:
+    """The splits that a seed has of a preset, a folder or a hub id.
 
     Raises:
         MadlError: no network, or not such a data set.
     """
-    return deal(prepared(name, columns), draw)
+    return deal(prepared(name, columns), seed)
 
 
 @functools.lru_cache(maxsize=1)
@@ -90,37 +88,51 @@ def _read_snippets(path: Path) -> Examples:
     return [(text, int(float(rating) > 0)) for _, rating, text in rows if float(rating) != 0]
 
 
-def deal(examples: Prepared, draw: int | None) -> Dataset:
-    """Deal groups to test (unless there is such a split), then to validation, the rest to train."""
-    total = sum(map(len, examples.groups))
-    num_test = min(TEST_EXAMPLES, total // 5) if examples.test is None else 0
-    quota = {
-        "test": num_test,
-        "validation": min(VALIDATION_EXAMPLES, total // 10),
-        "train": math.inf,
-    }
-    groups = _in_hash_order(examples.groups)
-    sizes = accumulate(map(len, groups))
-    is_test = sum(size - len(group) < num_test for size, group in zip(sizes, groups))
-    groups = [*groups[:is_test], *_in_hash_order(groups[is_test:], draw)]
-    parts: dict[str, Examples] = {name: [] for name in quota}
+def deal(examples: Prepared, seed: int) -> Dataset:
+    """The splits of a seed: number `seed` % 5 of the folds of deal `seed` // 5 is its test.
+
+    Where the data have a test split, the folds are of that split. Training sentences are in the
+    seed's order.
+    """
+    deal, fold = divmod(seed, FOLDS)
+    num_choosing = min(CHOOSING_EXAMPLES, _count(examples.groups) // 6)
+    choosing, rest = _filled(_in_hash_order(examples.groups), num_choosing)
+    tested = rest if examples.test is None else examples.test
+    total = _count(tested)
+    num_dealt = _count(group for group in tested if 10 * len(group) <= total)
+    left = _in_hash_order(tested, f"deal {deal}")
+    test: list[Examples] = []
+    for _ in range(fold + 1):
+        test, left = _filled(left, min(FOLD_EXAMPLES, num_dealt // FOLDS))
+    in_test = {id(group) for group in test}
+    train = [group for group in rest if id(group) not in in_test]
+    train = _in_hash_order(train, f"seed {seed}")
+    return Dataset(train=_split(train), validation=_split(choosing), test=_split(test))
+
+
+def _count(groups: Iterable[Examples]) -> int:
+    return sum(map(len, groups))
+
+
+def _filled(groups: Iterable[Examples], num_examples: int) -> tuple[list[Examples], list[Examples]]:
+    """The first groups that fit into so many examples, and all others, both in order."""
+    fitting: list[Examples] = []
+    others: list[Examples] = []
     for group in groups:
-        part = next(name for name, size in quota.items() if len(parts[name]) < size)
-        parts[part] += group
-    if examples.test is not None:
-        singles = _in_hash_order([[example] for example in examples.test])
-        parts["test"] = [example for (example,) in singles]
-    return Dataset(**{name: _as_split(part) for name, part in parts.items()})
+        fits = len(group) <= num_examples
+        (fitting if fits else others).append(group)
+        num_examples -= fits * len(group)
+    return fitting, others
 
 
-def _as_split(examples: Examples) -> Split:
-    return Split(texts=[text for text, _ in examples], labels=[label for _, label in examples])
+def _split(groups: Iterable[Examples]) -> Split:
+    texts, labels = zip(*chain.from_iterable(groups))
+    return Split(texts=texts, labels=labels)
 
 
-def _in_hash_order(groups: Sequence[Examples], draw: int | None = None) -> list[Examples]:
-    """Groups in the order of a hash of their first text; `draw` names another hash."""
-    salt = "" if draw is None else f"{draw}\n"
-    return sorted(groups, key=lambda g: hashlib.sha256(f"{salt}{g[0][0]}".encode()).digest())
+def _in_hash_order(groups: Iterable[Examples], salt: str = "") -> list[Examples]:
+    """Groups in the order of a hash of their first text; another `salt` is another hash."""
+    return sorted(groups, key=lambda g: hashlib.sha256(f"{salt}\n{g[0][0]}".encode()).digest())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

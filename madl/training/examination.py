@@ -106,7 +106,7 @@ def examine(workload: Params) -> Examination:
     model, head = models.load_with_new_head(name, seed=0)
     columns = baseline.columns_of(workload)
     dataset = data.load_dataset(str(workload["dataset"]), 0, columns)
-    changes = data_changes({"max_length": LENGTH, "draw": 0, **workload})
+    changes = data_changes({"max_length": LENGTH, "seed": 0, **workload})
     if len(tokenizer) > (entries := model.get_input_embeddings().num_embeddings):
         raise MadlError(
             f"the tokenizer of {name} has {len(tokenizer):,} tokens and its model {entries:,}; "
@@ -182,9 +182,9 @@ def data_changes(params: Params) -> list[str]:
 
     name, columns = str(params["dataset"]), baseline.columns_of(params)
     tokenizer = models.load_tokenizer(str(params["model"]))
-    draw, length = baseline.integer(params, "draw"), baseline.integer(params, "max_length")
+    seed, length = (baseline.integer(params, name) for name in ("seed", "max_length"))
     longest = min(length, models.longest_input(str(params["model"])) or length)
-    texts = data.load_dataset(name, draw, columns).train.first(SAMPLE).texts
+    texts = data.load_dataset(name, seed, columns).train.first(SAMPLE).texts
     ids = tokenizer(list(texts))["input_ids"]
     changes = [*data.prepared(name, columns).changes]
     if cut := sum(len(tokens) > longest for tokens in ids):

@@ -31,12 +31,12 @@ SAME_TEXT = 0.8  # Jaccard similarity of word sets from which two texts count as
 class Prepared:
     """Examples ready to be dealt to splits, and a sentence for each change that was made of them.
 
-    A group is near-duplicates, which have to stay on one side. `groups` are for training and
-    validation, and for test, too, if `test` is None.
+    A group is near-duplicates, which have to stay on one side. `groups` are to choose by and to
+    train on, and to test, too, if `test` is None.
     """
 
     groups: Sequence[Examples]
-    test: Examples | None = None
+    test: Sequence[Examples] | None = None
     changes: tuple[str, ...] = ()
 
 
@@ -67,10 +67,11 @@ def prepare(source: object, tables: Mapping[str, Table]) -> Prepared:
         changes.append(f"the {many} of its validation split are dealt with those of train")
     pool = _distinct([*chain.from_iterable(splits.values())], "", changes)
     if test is None:
-        changes.append("it has no test split, so some of its texts become one")
-    groups = _apart(pool, test or [], changes)
-    _check(source, groups, test)
-    return Prepared(groups=groups, test=test, changes=tuple(changes))
+        changes.append("it has no test split, so each seed tests some of its texts")
+    groups, judged = _apart(pool, test or [], changes)
+    parts = Prepared(groups=groups, test=None if test is None else judged, changes=tuple(changes))
+    _check(source, parts)
+    return parts
 
 
 def _labelled(
@@ -148,39 +149,46 @@ def _distinct(examples: Examples, split: str, changes: list[str]) -> Examples:
     return list(clear.items())
 
 
-def _apart(pool: Examples, test: Examples, changes: list[str]) -> list[Examples]:
-    """The groups of near-duplicates in `pool`, without those that have a text of the test split."""
+def _apart(
+    pool: Examples, test: Examples, changes: list[str]
+) -> tuple[list[Examples], list[Examples]]:
+    """The groups of near-duplicates in `pool`, and those in `test`; none is in both.
+
+    A text of the pool that is in a group of the test split is left out.
+    """
     judged = {text for text, _ in test}
-    groups = [
-        group
-        for group in near_duplicates([*test, *pool])
-        if not any(text in judged for text, _ in group)
-    ]
+    groups: list[Examples] = []
+    test_groups: list[Examples] = []
+    for group in near_duplicates([*test, *pool]):
+        if of_test := [example for example in group if example[0] in judged]:
+            test_groups.append(of_test)
+        else:
+            groups.append(group)
     if leaked := len(pool) - sum(map(len, groups)):
         changes.append(
             f"{pluralize(leaked, 'text')} to train on left out: in the test split too, or nearly"
         )
-    return groups
+    return groups, test_groups
 
 
-def _check(source: object, groups: Sequence[Examples], test: Examples | None) -> None:
+def _check(source: object, parts: Prepared) -> None:
     """Raise MadlError if there is too little to train on, to choose by or to judge."""
-    pool = [example for group in groups for example in group]
-    for purpose, examples in (("train on", pool), ("test", test)):
-        if examples is None:
+    for purpose, groups in (("train on", parts.groups), ("test", parts.test)):
+        if groups is None:
             continue
-        if len(examples) < TEXTS:
-            many = pluralize(len(examples), "different text")
+        labels = [label for group in groups for _, label in group]
+        largest = max(map(len, groups), default=0)
+        if len(labels) >= TEXTS and largest > len(labels) / 2:
+            raise outside.no_data(
+                source,
+                f"{largest:,} of its {len(labels):,} texts to {purpose} share {SAME_TEXT:.0%} of "
+                "their words, which makes them one text, and that cannot be on two sides",
+            )
+        if len(groups) < TEXTS:
+            many = pluralize(len(groups), "different text")
             raise outside.no_data(source, f"it has {many} to {purpose}, and {TEXTS} are the fewest")
-        if len(classes := {label for _, label in examples}) < 2:
+        if len(classes := set(labels)) < 2:
             raise outside.no_data(source, f"all texts to {purpose} have one label, {classes.pop()}")
-    largest = max(map(len, groups))
-    if largest > len(pool) / 2:
-        raise outside.no_data(
-            source,
-            f"{largest:,} of its {len(pool):,} texts to train on share {SAME_TEXT:.0%} of their "
-            "words, which makes them one text, and that cannot be on two sides",
-        )
 
 
 def near_duplicates(examples: Examples) -> list[Examples]:
