@@ -132,19 +132,43 @@ def with_fourth(sentence: str) -> str:
     return TEMPLATE.replace("{% endclaim %}", sentence, 1)
 
 
-def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_none(plan):
+def seeded(plan) -> Project:
+    """The toy with cases x = 0, 1, 2 of each seed, of which its claim reads 0 and 1."""
     seeds = '"seed": 0} for x in range(plan.profile.choose(smoke=2, quick=4))]'
-    project = changed_toy(
-        plan, seeds, '"seed": s, **plan.workload} for x in (0, 1, 2) for s in plan.seeds]'
-    )
-    project = changed_toy(
+    changed_toy(plan, seeds, '"seed": s, **plan.workload} for x in (0, 1, 2) for s in plan.seeds]')
+    changed_toy(
         plan,
         "one = r.single(x=1)\n"
         '    weighed = [one.values["square"] - 0.5 + i / 100 for i in range(5)]',
         'every = [r.single(x=x, seed=s) for x in (0, 1) for s in r.param_values("seed")]\n'
         '    weighed = [5 + one.values["square"] + i / 100 for i, one in enumerate(every)]',
     )
-    project = changed_toy(plan, 'unit_name="scales"), [one])', 'unit_name="scales"), every)')
+    return changed_toy(plan, 'unit_name="scales"), [one])', 'unit_name="scales"), every)')
+
+
+def test_further_seeds_run_what_primary_claims_read_and_judge_those_alone(plan):
+    project = seeded(plan)
+    store, here = Store(project.state), workloads.resolve("snippets").params()
+    mine = RunPlan(project, PROFILES["full"], here)
+    list(runner.run(mine, store, [], Options()))
+    (page,) = pages(mine, store)
+    assert page.view.results["grows"].comparison.units == 10  # two cases of each of five seeds
+    further = replication.claimed_cases(mine, store)
+    cases = own(further).cases("toy")
+    assert sorted({case.params["seed"] for case in cases}) == [*range(10, 20)]
+    assert {case.params["x"] for case in cases} == {0, 1}
+    list(runner.run(further, store, [], Options()))
+    (page,) = pages(mine, store)
+    assert page.view.results["grows"].comparison.units == 20
+    assert len(page.view.records) == 15  # figures and numbers are of the plan's own
+    last = [case for case in cases if case.params["seed"] == 19]
+    store.put(replace(store.get(last[0]), status="failed", error="it broke"))
+    (page,) = pages(mine, store)
+    assert page.view.results["grows"].comparison.units == 18  # without the seed that is not whole
+
+
+def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_none(plan):
+    project = seeded(plan)
     store, here = Store(project.state), workloads.resolve("snippets").params()
     mine = RunPlan(project, PROFILES["full"], here)
     list(runner.run(mine, store, [], Options()))

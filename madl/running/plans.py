@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from madl.errors import WrongCommand
-from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, Plan, Profile, Question
+from madl.logbook.experiment import (
+    CONFIRMING_SEEDS,
+    FURTHER_SEEDS,
+    PROFILES,
+    Plan,
+    Profile,
+    Question,
+)
 from madl.logbook.records import Case, Params
 from madl.running.project import Project
 from madl.training import examination, workloads
@@ -24,11 +31,13 @@ class RunPlan:
     workload: Params
     num_seeds: int = len(CONFIRMING_SEEDS)
     why_no_case: str = "no case of this choice"  # said of an experiment that has none
+    is_further: bool = False  # of the seeds that judge primary claims, too
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """The confirming seeds."""
-        return CONFIRMING_SEEDS[: 1 if self.profile.name == "smoke" else self.num_seeds]
+        seeds = FURTHER_SEEDS if self.is_further else CONFIRMING_SEEDS
+        return seeds[: 1 if self.profile.name == "smoke" else self.num_seeds]
 
     @property
     def options(self) -> str:

@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from madl.errors import MadlError
 from madl.files import read_text
+from madl.logbook.arms import SEED
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
 from madl.logbook.records import Record, Row, Run
@@ -220,7 +221,10 @@ class PageCalls:
         view, page = self.page.view, self.page
         if not view.own:
             return f'<p class="facts">{chip("open")} {inline(self.how_to_run())}</p>\n'
-        seeds = len({record.case.params.get("seed") for record in view.own} - {None})
+        seeds, further = (
+            len({record.case.params.get(SEED) for record in records} - {None})
+            for records in (view.own, view.further)
+        )
         parts = [f"Measured on {inline(view.machine)}, {inline(view.date)}"]
         parts += [
             f"{pluralize(len(lent), 'case')} that it cannot run on {inline(host)}, {_date(lent)}"
@@ -236,6 +240,8 @@ class PageCalls:
             )
             models = f"{pluralize(seeds, 'model')}{model}"
             parts.append(f"n = {models} × {size:,} test sentences{data}")
+        if further:
+            parts.append(f"n = {seeds + further} for primary claims")
         parts += [words(part) for part in page.coverage if not part.is_whole]
         if not view.is_whole:
             parts.append(view.progress)

@@ -11,6 +11,7 @@ from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import benchmarks
+from madl.logbook.arms import SEED
 from madl.logbook.claims import BLOCKED, Result
 from madl.logbook.experiment import PROFILES
 from madl.logbook.numbers import count_of_units
@@ -97,7 +98,8 @@ def agreement(own: Result, others: Iterable[OtherRun]) -> str:
 def claimed_cases(plan: RunPlan, store: Store) -> ExplicitPlan:
     """The plan of the full profile's cases that primary claims read, with this plan's workload.
 
-    Which cases they are is read from evidence of the default workload, on which all was tuned.
+    Which cases they are is read from evidence of the default workload, on which all was tuned. With
+    that workload, cases of further seeds are among them.
 
     Raises:
         MadlError: a record that cannot be used, or a claim or chart that cannot be made.
@@ -108,8 +110,10 @@ def claimed_cases(plan: RunPlan, store: Store) -> ExplicitPlan:
         for case in page.view.claimed:
             there = with_workload(case, plan.workload)
             is_of_it = plan.workload == default or there != case
-            if is_of_it and case.params.get("seed") in (None, *plan.whole.seeds):
+            if is_of_it and case.params.get(SEED) in (None, *plan.whole.seeds):
                 read[there.key] = there
+                if plan.workload == default and (twin := page.view.twins.get(case.key)):
+                    read[twin.key] = twin
     return explicit_plan(replace(plan, profile=PROFILES["full"]), read.values())
 
 

@@ -7,15 +7,17 @@ If `Problems` collect, a record that cannot be used counts as missing, and a cla
 fails as not made; if they raise, both are errors.
 """
 
+import contextlib
 import functools
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError
 from madl.logbook import benchmarks, equivalences
+from madl.logbook.arms import SEED
 from madl.logbook.charts import Chart, NoRows
 from madl.logbook.claims import Claim, Contrast, Result, judge
 from madl.logbook.experiment import TUNING, Experiment, Question
@@ -116,7 +118,40 @@ class View:
     @property
     def stored(self) -> list[Record]:
         """The results that the page reads as they are stored, so with test values."""
-        return [record for _, record in self.planned if record is not None]
+        return [record for _, record in self.planned if record is not None] + self.further
+
+    @functools.cached_property
+    def twins(self) -> Mapping[str, Case]:
+        """Key of a case with a seed → the further seed's case that stands at its place in the plan.
+
+        Those are the cases of what the experiment needs, too; without, where a plan lists cases.
+        """
+        if isinstance(self.plan, ExplicitPlan) or self.plan.profile.name == "smoke":
+            return {}
+        here = self.evidence
+        there = replace(here, plan=replace(self.plan, is_further=True))
+        twins: dict[str, Case] = {}
+        for name in (*self.experiment.needs, self.name):
+            if here.is_ready(name) and not name.endswith(TUNING):
+                with contextlib.suppress(Pending):
+                    pairs = zip(here.cases(name), there.cases(name), strict=True)
+                    twins |= {a.key: b for a, b in pairs if a.key != b.key}
+        return twins
+
+    @functools.cached_property
+    def further(self) -> list[Record]:
+        """The results on further seeds that have run all that primary claims read."""
+        read = [case for name, made in self._contrasts.items() for case in self._read(name, made)]
+        found = {twin.key: (twin, self.evidence.record(twin)) for twin in read}
+        good = {key: r for key, (_, r) in found.items() if r is not None and r.status == "ok"}
+        unrun = {twin.params.get(SEED) for key, (twin, _) in found.items() if key not in good}
+        return [record for record in good.values() if record.case.params.get(SEED) not in unrun]
+
+    def _read(self, name: str, made: Contrast | str) -> list[Case]:
+        """The further cases like those that a primary claim reads; none of others."""
+        if isinstance(made, str) or not self.experiment.claims[name].primary:
+            return []
+        return [self.twins[case.key] for case in made.cases if case.key in self.twins]
 
     @functools.cached_property
     def records(self) -> Records:
@@ -209,14 +244,23 @@ class View:
     @functools.cached_property
     def results(self) -> dict[str, Result]:
         """The result of every claim by name, the primary ones judged as one family."""
-        claims = self.experiment.claims
-        contrasts = {name: self._contrast(claim) for name, claim in claims.items()}
+        claims, contrasts = self.experiment.claims, self._contrasts
+        if self.further:
+            on_all = self._with(self.further)
+            primary = (claim for claim in claims.values() if claim.primary)
+            contrasts = contrasts | {c.name: self._contrast(c, on_all) for c in primary}
         return judge(claims, contrasts, {record.case.key: record.run for record in self.used})
 
-    def _contrast(self, claim: Claim) -> Contrast | str:
+    @functools.cached_property
+    def _contrasts(self) -> dict[str, Contrast | str]:
+        """Each claim's contrast on the plan's seeds, or the reason why there is none."""
+        claims = self.experiment.claims
+        return {name: self._contrast(claim, self.records) for name, claim in claims.items()}
+
+    def _contrast(self, claim: Claim, records: Records) -> Contrast | str:
         """A claim's contrast, or the reason why there is none."""
         try:
-            contrast = self._try(f"claim {claim.name}", claim.contrast)
+            contrast = self._try(f"claim {claim.name}", lambda _: claim.contrast(records))
         except self._missing as error:
             return str(error) if isinstance(error, Failed) else self.why_missing
         return contrast or "it could not be computed"
@@ -254,8 +298,12 @@ class View:
 
     def _records_and(self, names: Sequence[str]) -> Records:
         """The page's records, and all results that these further experiments have."""
-        records = [sealed(record) for _, record in self._results(names) if record]
-        return Records((*self.records, *records), self.records.missing)
+        return self._with(record for _, record in self._results(names) if record)
+
+    def _with(self, further: Iterable[Record]) -> Records:
+        """The page's records, and these as well."""
+        records, tuning = map(sealed, further), self.records.tuning
+        return Records((*self.records, *records), self.records.missing, tuning=tuning)
 
     def _make(self, name: str, make: Callable[[Records], Any], reads: Sequence[str] = ()) -> Any:
         """The number, chart or table that `make` returns; None if empty, failed or unmeasured."""
@@ -505,8 +553,9 @@ def _with_claimed_cases(row: Evidence, there: Source, page: View) -> Evidence:
 
     cases = [with_workload(case, row.workload) for case in page.claimed]
     run = [case for case in cases if case.experiment == page.name and there(case)]
-    unrun_seeds = {*here.seeds}.difference(case.params.get("seed") for case in run)
-    cases = [case for case in cases if case.params.get("seed") not in unrun_seeds]
+    seeds = {case.params[SEED] for case in cases if SEED in case.params}
+    unrun_seeds = seeds.difference(case.params.get(SEED) for case in run)
+    cases = [case for case in cases if case.params.get(SEED) not in unrun_seeds]
     tuning = [c for n in page.experiment.needs if n.endswith(TUNING) for c in here.cases(n)]
     plan = explicit_plan(row.plan, [*tuning, *cases])
     return Evidence(plan=plan, source=record_of, host=row.host)
