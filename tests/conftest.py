@@ -296,7 +296,7 @@ def tiny_dataset(tmp_path_factory) -> Path:
 
     folder = tmp_path_factory.mktemp("tiny") / "reviews"
     (folder / "plain_text").mkdir(parents=True)
-    for seed, (split, count) in enumerate((("train", 400), ("test", 160))):
+    for seed, (split, count) in enumerate((("train", 400), ("test", 320))):
         rng = random.Random(seed)
         labels = [rng.randrange(2) for _ in range(count)]
         of = ((rng.sample(GOOD if label else BAD, 2), rng.randrange(3, 9)) for label in labels)

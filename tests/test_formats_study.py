@@ -22,7 +22,7 @@ from madl.running.plans import RunPlan
 from madl.running.project import Project
 from madl.training import baseline, format_errors, models, precision, workloads
 from madl.training.data import Encoded
-from tests.synthetic import DATA, kept_of
+from tests.synthetic import DATA, UNMEASURED, kept_of
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_a_new_preset_is_a_case_that_has_not_run(monkeypatch):
     plan = RunPlan(project, PROFILES["full"], workloads.resolve("snippets").params())
     (known,) = formats_page.cases(plan)
     published = read_published(DATA / "formats.jsonl")
-    assert [record.case.params for record in published] == [known]
+    assert formats_page.STEM in UNMEASURED or [r.case.params for r in published] == [known]
     monkeypatch.setattr(formats_page, "PRESETS", {**formats_page.PRESETS, "another": None})
     (with_another,) = formats_page.cases(plan)
     assert with_another != known
