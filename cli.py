@@ -44,7 +44,6 @@ except ImportError as missing:
     sys.exit(f"Error: {missing}; {ACTIVATE}")
 
 if TYPE_CHECKING:
-    from madl.logbook.claims import Result
     from madl.running.plans import Options, RunPlan
     from madl.running.project import Project
     from madl.running.queues import Progress
@@ -445,14 +444,14 @@ def publish(stems: tuple[str, ...], **given: Any) -> None:
 @click.option(
     "--repeat",
     "times",
-    type=click.IntRange(min=2),
-    help="Instead, run what measures time so often, and show which verdicts changed.",
+    type=click.IntRange(min=1),
+    help="Instead, measure claims on times in so many further sittings, which then count.",
 )
 @click.option(
     "--publish",
     "is_kept",
     is_flag=True,
-    help="With --repeat: keep the counts under docs/data, for the machine's page.",
+    help="With --repeat: put all sittings of this machine under docs/data, to be committed.",
 )
 def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: Any) -> None:
     """Show what this machine can do, and which questions a model and data can answer."""
@@ -462,7 +461,7 @@ def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: An
         _repeat(stems, times, is_kept, **given)
         return
     if is_kept:
-        raise WrongCommand("--publish keeps what --repeat counts; give --repeat, too")
+        raise WrongCommand("--publish keeps what --repeat measures; give --repeat, too")
     if stems:
         raise WrongCommand(f"only --repeat is of experiments; give it, or leave out {stems[0]}")
     for subject, finding in device.diagnose().items():
@@ -472,27 +471,24 @@ def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: An
 
 
 def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:
-    """Run claims on times repeatedly, print their outcomes, and publish these if `is_kept`."""
-    from madl.logbook import benchmarks
+    """Measure claims on times in further sittings, print what becomes of them, and publish these
+    sittings if `is_kept`."""
+    from madl.logbook import records
     from madl.machine import device, lifeline
     from madl.site import replication
 
     device.wait_briefly()
     plan = _plan(**given).whole
     store = plan.project.store
-    runs: list[dict[str, Result]] = []
     with lifeline.guarded(store.root / "tmp"):
-        for results in replication.repeat(plan, store, stems, times):
-            runs.append(results)
-            log.info("run %d of %d done", len(runs), times)
-    rows = replication.counts(plan, runs)
-    for row in rows:
-        counted = ", ".join(f"{row[n]} × {n}" for n in benchmarks.OUTCOMES if n in row)
-        click.echo(f"{row['claim']:<45} {counted}; {', '.join(map(str, row['effects']))}")
-    flips = sum(map(replication.changed, rows))
-    click.echo(f"{flips} of {len(rows)} verdicts on times changed in {times} runs")
-    if is_kept:
-        click.echo(f"kept in {replication.publish(plan, rows, times)}")
+        *_, views = replication.sit(plan, store, stems, times)
+    for view in views:
+        for claim, outcome in replication.outcomes(view).items():
+            click.echo(f"{claim:<45} {outcome}")
+        if is_kept:
+            path = plan.project.docs / "data" / f"{view.name}.jsonl"
+            count = records.publish(replication.times_of(view), path)
+            click.echo(f"{count} records of {view.name} in {path}")
 
 
 @main.command()

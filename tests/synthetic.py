@@ -30,24 +30,11 @@ def published(name: str) -> list[Record]:
     return [record for record in every if record.run.host == host]
 
 
-# Pages of which no whole evidence is committed, as what they are made of has been changed.
-UNMEASURED = {
-    *("lab0_graph", "lab0_lora", "lab1_quantization", "lab1_pruning"),
-    *("lab2_samplers", "lab2_compression", "lab2_overfitting", "lab3_widths", "lab3_formats"),
-    *("baseline", "formats", "lab4_hardware", "lab4_mxint8"),
-}
-
-
 @functools.cache
-def every_page() -> list[Page]:
-    """Every page, made of the committed evidence and nothing beside it."""
+def evidence() -> list[Page]:
+    """Every page of the committed evidence, nothing beside it."""
     workload = workloads.resolve("snippets", model=None, dataset=None).params()
     return pages(RunPlan(Project(), PROFILES["full"], workload), Store(DATA / "none"))
-
-
-def evidence() -> list[Page]:
-    """Every page that is not `UNMEASURED`."""
-    return [page for page in every_page() if page.name not in UNMEASURED]
 
 
 def assert_best_rate(records: Sequence[Record], rate: float, name: str, *, least: float) -> None:

@@ -5,11 +5,11 @@ import pytest
 from madl.running.project import Project
 from madl.site import against, report
 from madl.site.page import PageCalls
-from tests.synthetic import every_page
+from tests.synthetic import evidence
 from tests.test_report import fill, words, write
 
 PROJECT = Project()
-CALLS = {page.name: PageCalls(PROJECT, page) for page in every_page()}
+CALLS = {page.name: PageCalls(PROJECT, page) for page in evidence()}
 ROW = '[[against]]\nstem = "toy"\nby = "report 1"\nreported = "It is 7."\nmeasured = "{}"\n'
 
 

@@ -33,7 +33,7 @@ def test_the_reference_of_commands_is_what_they_print():
     [
         (["run", "toyy"], "'toyy'; did you mean toy? known: toy; or by question: 9.1\n"),
         (["all", "--profile", "huge"], "unknown profile 'huge'; known: smoke, quick, full"),
-        (["doctor", "--publish"], "--publish keeps what --repeat counts; give --repeat, too"),
+        (["doctor", "--publish"], "--publish keeps what --repeat measures; give --repeat, too"),
         (["doctor", "toy"], "only --repeat is of experiments; give it, or leave out toy"),
         (["run", "--profile", "full", "--seeds", "6"], "--seeds is 1 to 5; got '6'"),
         (["all", "--seeds", "1"], "--seeds is of the full profile; leave it out, or use --profile"),

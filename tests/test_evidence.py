@@ -3,20 +3,20 @@
 from scipy.stats import binom
 
 from madl.logbook.charts import Chart
-from madl.logbook.stats import mean
-from madl.logbook.values import Unit
 from madl.running.project import Project
 from madl.site.disagreements import other_runs
 from madl.site.plotting import palette
-from tests.synthetic import UNMEASURED, every_page, evidence
+from madl.site.replication import predicted
+from tests.synthetic import evidence
 
 CANNOT_RUN = {"no CUDA device here"}
 
 
 def test_every_number_result_figure_table_and_look_of_it_can_be_made():
     """What fails raises, as what is told of one model and holds for several does."""
-    assert {page.name for page in every_page() if not page.view.is_whole} == UNMEASURED
-    for page in evidence():
+    made = evidence()
+    assert {page.name for page in made} == set(Project().pages())
+    for page in made:
         view = page.view
         assert view.is_published, f"nothing is committed of {page.name}"
         assert view.shown
@@ -30,7 +30,7 @@ def test_every_number_result_figure_table_and_look_of_it_can_be_made():
         assert all(other.shown and other.numbers for other in page.others)
     shown = [made for page in evidence() for made in page.view.shown.values()]
     drawn = {name.casefold() for made in shown if isinstance(made, Chart) for name in made.owners()}
-    assert UNMEASURED or set(palette.KNOWN) <= drawn
+    assert set(palette.KNOWN) <= drawn
 
 
 def test_a_claim_that_ran_elsewhere_has_a_sentence_for_runs_that_disagree():
@@ -43,17 +43,8 @@ def test_a_claim_that_ran_elsewhere_has_a_sentence_for_runs_that_disagree():
             assert has_fourth or not list(other_runs(page, claim)), f"{page.name}: {claim}"
 
 
-def test_a_process_left_out_lies_in_the_interval_that_the_others_predict():
+def test_a_sitting_left_out_lies_in_the_interval_that_the_others_predict():
     """Of all claims on times, on every machine: 95 in 100 of them, less what chance allows."""
-    views = [view for page in evidence() for view in (page.view, *page.others)]
-    results = [result for view in views for result in view.measured.values()]
-    timed = [r.comparison for r in results if r.comparison.unit is Unit.TIMES]
-    predicted = [
-        mean([*values[:i], *values[i + 1 :]], unit=Unit.TIMES, unit_name="processes").prediction
-        for values in (comparison.by_unit for comparison in timed)
-        for i in range(len(values))
-    ]
-    left_out = [value for comparison in timed for value in comparison.by_unit]
-    held = sum(low <= value <= high for (low, high), value in zip(predicted, left_out))
-    assert len(left_out) >= 30
-    assert held >= binom.ppf(0.001, len(left_out), 0.95)
+    held, count = predicted(evidence())
+    assert count >= 30
+    assert held >= binom.ppf(0.001, count, 0.95)

@@ -12,7 +12,7 @@ from madl.logbook.values import ALPHA
 from madl.running.project import Project
 from madl.site.views import View
 from tests import nulls
-from tests.synthetic import every_page
+from tests.synthetic import evidence
 
 PROJECT = Project()
 CLAIMS = [
@@ -25,7 +25,7 @@ CLAIMS = [
 
 @pytest.fixture(scope="module")
 def views() -> dict[str, View]:
-    return {page.name: page.view for page in every_page()}
+    return {page.name: page.view for page in evidence()}
 
 
 def measured(view: View, name: str) -> Contrast:

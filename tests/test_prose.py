@@ -101,20 +101,11 @@ def test_a_page_that_imports_anothers_is_one_line(toy):
     toy.load("toy")
 
 
-def test_an_effect_is_the_range_of_all_runs_unless_one_lies_on_the_other_side():
-    made = SimpleNamespace(effect=math.log(1.88), unit=Unit.TIMES)
+@pytest.mark.parametrize("ratio", [1.88, 1 / 1.88])
+def test_an_effect_is_how_many_times_as_fast_the_faster_is(ratio):
+    made = SimpleNamespace(effect=math.log(ratio), unit=Unit.TIMES)
     result = cast("Result", SimpleNamespace(contrast=made, comparison=made))
-    for again, said in (
-        ([], "1.9 ×"),
-        ([1.4, 1.6], "1.4 to 1.9 ×"),
-        ([2.3, 1.91], "1.9 to 2.3 ×"),
-        ([1.4, 0.9, 1.6], "1.9 ×"),
-    ):
-        effect = prose.effect_size(result, list(map(math.log, again)))
-        assert effect.replace("\u00a0", " ") == said
-    made.effect = math.log(0.5)
-    slower = prose.effect_size(result, [math.log(0.4)])
-    assert slower.replace("\u00a0", " ") == "2 to 2.5 ×"
+    assert prose.effect_size(result).replace("\u00a0", " ") == "1.9 ×"
 
 
 BUSY = """

@@ -1,27 +1,21 @@
 """What replicates, in a table, and what changes when only what measures time runs again."""
 
-import math
 import re
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook import benchmarks
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Record, Store, publish
-from madl.logbook.values import Unit
-from madl.machine import device
 from madl.running import runner
-from madl.running.evidence import first_good
 from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
 from madl.site import disagreements, replication, report
 from madl.site.views import pages
 from madl.training import workloads
-from tests.conftest import TEMPLATE, a_record, own
+from tests.conftest import TEMPLATE, own
 from tests.test_runner import executed
 
 
@@ -31,43 +25,73 @@ def changed_toy(plan, old: str, new: str) -> Project:
     return Project(plan.project.root)
 
 
-def timed(plan, where: str) -> RunPlan:
-    """The toy's plan, where some of its cases measure time."""
-    project = changed_toy(plan, '(title="Squares")', f'(title="Squares", {where})')
+def clock(plan) -> RunPlan:
+    """The toy's plan, where x = 1 is timed in three processes, and its claim is on those times."""
+    timed = '(title="Squares", timed=lambda params: "process" in params)'
+    changed_toy(plan, '(title="Squares")', timed)
+    cases = 'return [{"x": x, "seed": 0} for x in range(plan.profile.choose(smoke=2, quick=4))]'
+    changed_toy(
+        plan,
+        cases,
+        'times = [{"x": 1, "process": n} for n in (1, 2, 3)]\n'
+        '    return [{"x": x, "seed": 0} for x in (0, 2, 3)] + times',
+    )
+    changed_toy(
+        plan,
+        "one = r.single(x=1)\n"
+        '    weighed = [one.values["square"] - 0.5 + i / 100 for i in range(5)]',
+        "every = r.all(x=1)\n"
+        '    weighed = [one.values["square"] - 0.5 + i / 100 for i, one in enumerate(every)]',
+    )
+    changed_toy(plan, "Unit.BITS, unit_name", "Unit.TIMES, unit_name")
+    project = changed_toy(plan, 'unit_name="scales"), [one])', 'unit_name="sittings"), every)')
     return RunPlan(project, plan.profile, {})
 
 
-def test_only_what_measures_time_runs_again_and_the_logbook_keeps_its_records(plan, tmp_path):
-    plan = timed(plan, 'timed=lambda params: params["x"] == 1')
-    store = Store(plan.project.state)
+def test_a_further_sitting_measures_what_claims_on_times_read_and_counts_with_the_others(
+    plan, tmp_path
+):
+    plan = clock(plan)
+    store, page = Store(plan.project.state), plan.project.docs / "data" / "toy.jsonl"
     list(runner.run(plan, store, [], Options()))
+    before = executed(tmp_path)
     shutil.rmtree(store.root / "artifacts")  # as where records came from another machine
-    before = {path: path.stat().st_mtime_ns for path in store.root.rglob("*.json")}
-    found = list(replication.repeat(plan, store, [], 2))
-    assert executed(tmp_path) == [0, 2, 3, 1, 1, 1]
-    assert [one["toy.grows"].decided for one in found] == ["supported", "supported"]
-    assert {path: path.stat().st_mtime_ns for path in store.root.rglob("*.json")} == before
-    assert not list(store.root.glob(".repeat-*"))
+    *_, (view,) = replication.sit(plan, store, [], 2)
+    assert executed(tmp_path) == [*before, 1, 1]
+    assert replication.outcomes(view)["toy.grows"].endswith("5 sittings")
+    assert [r.case.params["process"] for r in replication.times_of(view)] == [1, 2, 3, 4, 5]
+    publish([*own(plan).finished("toy"), *replication.times_of(view)], page)
+    (shown,) = pages(plan, Store(tmp_path / "none"))
+    assert shown.view.results["grows"].comparison.units == 5
+    assert replication.predicted([shown]) == (5, 5)
+    elsewhere = Store(tmp_path / "elsewhere")  # of this machine, whose sittings are published
+    *_, (view,) = replication.sit(plan, elsewhere, ["toy"], 1)
+    assert replication.outcomes(view)["toy.grows"].endswith("6 sittings")
+    assert [path.parent.name for path in elsewhere.root.rglob("records/*/*.json")] == ["toy"]
 
 
-def test_what_cannot_run_here_does_not_hide_what_was_repeated(plan, tmp_path):
-    kept, again = Store(plan.project.state), Store(tmp_path / "again")
-    ran, skipped = own(plan).cases("toy")[:2]
-    kept.put(a_record(case=ran, values={"square": 1}))
-    again.put(a_record(case=ran, values={"square": 2}))
-    kept.put(a_record(case=skipped, status="skipped", values={}, error="no such device"))
-    first = first_good(again.get, kept.get)
-    assert first(ran).values == {"square": 2}
-    assert first(skipped).status == "skipped"
+def test_another_machine_first_measures_the_sittings_of_the_plan(plan, tmp_path, monkeypatch):
+    plan, page = clock(plan), plan.project.docs / "data" / "toy.jsonl"
+    list(runner.run(plan, Store(tmp_path / "first"), [], Options()))
+    first = [Store(tmp_path / "first").get(case) for case in own(plan).cases("toy")]
+    there = [replace(r, run=replace(r.run, host="far away")) for r in first if r]
+    publish(there, page)
+    before = executed(tmp_path)
+    *_, (view,) = replication.sit(plan, Store(plan.project.state), [], 1)
+    assert executed(tmp_path) == [*before, 1, 1, 1]
+    assert replication.outcomes(view)["toy.grows"].endswith("3 sittings")
+    monkeypatch.setenv("TOY_FAIL", "1")
+    with pytest.raises(MadlError, match="a case of toy failed: the toy was told to fail"):
+        list(replication.sit(plan, Store(plan.project.state), [], 1))
 
 
-def test_what_cannot_be_timed_here_is_not_counted_as_repeated(plan, monkeypatch):
-    plan = timed(plan, 'timed=lambda params: params["x"] == 1')
+def test_what_cannot_be_timed_here_is_not_measured_again(plan, monkeypatch):
+    plan = clock(plan)
     store = Store(plan.project.state)
     list(runner.run(plan, store, [], Options()))
     monkeypatch.setenv("TOY_MISSING", "no such device")
     with pytest.raises(MadlError, match="nothing to repeat"):
-        list(replication.repeat(plan, store, [], 1))
+        list(replication.sit(plan, store, [], 1))
 
 
 def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
@@ -183,45 +207,3 @@ def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_n
     publish(found, path)
     (row,) = replication.rows(pages(mine, store))
     assert row["agreement"] == "alike"
-
-
-def results(verdict: str, size: float | None) -> dict[str, SimpleNamespace]:
-    compared = SimpleNamespace(unit=Unit.TIMES, effect=math.log(size)) if size else None
-    made = SimpleNamespace(decided=verdict, comparison=compared, contrast=compared)
-    return {"toy.grows": made}
-
-
-A, B, BUSY = results("supported", 1.649), results("undecided", 1.0), results("not measured", None)
-
-
-def test_every_outcome_is_counted_with_the_effects_of_all_runs(plan):
-    (row,) = replication.counts(plan, [A, A, BUSY, B])
-    assert row == {
-        **{"claim": "toy.grows", "hypothesis": "One squared is more than a half."},
-        **{"supported": 2, "undecided": 1, "beside other work": 1, "effects": [1.649, 1.649, 1.0]},
-    }
-    assert replication.changed(row)
-    assert not replication.changed(replication.counts(plan, [A, A])[0])
-
-
-def test_what_was_run_again_is_of_the_same_page_machine_and_code(plan, monkeypatch):
-    folder = plan.project.docs / "data" / "benchmarks"
-    monkeypatch.setattr(benchmarks, "FOLDER", folder)
-    here = {"machine": device.host_label(), "code": plan.project.code("toy")}
-    assert benchmarks.repeated("toy", **here) == {}
-    rows = replication.counts(plan, [A, A])
-    replication.publish(plan, rows, 2)
-    found = benchmarks.repeated("toy", **here)["grows"]
-    assert found["supported"] == 2
-    assert found["effects"] == pytest.approx([0.5, 0.5], abs=1e-3)
-    assert benchmarks.repeated("oy", **here) == {}
-    another = [{**rows[0], "claim": "another.grows"}]
-    replication.publish(plan, another, 2)  # beside what as many runs gave of the same code
-    assert benchmarks.repeated("toy", **here)["grows"] == found
-    replication.publish(plan, another, 3)
-    assert benchmarks.repeated("toy", **here) == {}
-    replication.publish(plan, rows, 2)
-    for other in ("machine", "code"):
-        assert benchmarks.repeated("toy", **{**here, other: "another"}) == {}
-    (folder / "repeats.json").write_text("[]")
-    assert benchmarks.repeated("toy", **here) == {}

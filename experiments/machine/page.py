@@ -6,13 +6,11 @@ from itertools import chain
 from statistics import median
 
 from experiments.machine import design
-from madl.logbook import benchmarks
 from madl.logbook.arms import timed_arm
 from madl.logbook.charts import Chart, category, intervals, log
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact
 from madl.logbook.records import Params, Pending, Record, Records, Row, Values
-from madl.logbook.values import number
 from madl.machine.device import no_device
 
 page = Experiment(title="The machine", timed=True)
@@ -99,26 +97,11 @@ def rate(r: Records, work: str, select: Callable[[Sequence[float]], float] = max
     return exact(select(rates(record, work)), [record], WORK[work][1])
 
 
-def num_verdicts(r: Records, only: str = "") -> int:
-    """The number of verdicts on times in the last `cli.py doctor --repeat N --publish`; or of those
-    that were "equal" in every run, or turned into their "opposite"."""
-    rows, runs = (benchmarks.read("repeats")[name] for name in ("rows", "runs"))
-    if only == "equal":
-        return sum(runs in (row.get(name, 0) for name in benchmarks.OUTCOMES[:3]) for row in rows)
-    if only == "opposite":
-        return sum(row.get("supported", 0) > 0 < row.get("refuted", 0) for row in rows)
-    return len(rows)
-
-
 page.numbers(
     **{work: partial(rate, work=work) for work in ("fp32", "bf16", "fp16", "int8")},
     **{work: partial(rate, work=work) for work in ("copy", "cached")},
     fp32_part=partial(rate, work="fp32 part"),
     usual_copy=partial(rate, work="copy", select=median),
-    repeats=lambda r: int(benchmarks.read("repeats")["runs"]),
-    verdicts=num_verdicts,
-    steady=partial(num_verdicts, only="equal"),
-    opposite=partial(num_verdicts, only="opposite"),
 )
 
 
@@ -152,22 +135,3 @@ def products(r: Records) -> Chart:
         y=category("work", "product, size"),
         marks=[intervals("reached", by="device")],
     )
-
-
-@page.table
-def again_on(r: Records) -> Sequence[Row]:
-    """The machine, the versions and the date of the published repeated runs."""
-    return benchmarks.run_table("repeats")
-
-
-@page.table
-def again(r: Records) -> Sequence[Row]:
-    """How often each claim on times had each outcome, and its least and largest effect."""
-    return [
-        {
-            "hypothesis": row["hypothesis"].rstrip("."),
-            **{name: row.get(name, 0) for name in benchmarks.OUTCOMES},
-            "effects": " to ".join(number(f(row["effects"])) for f in (min, max)) + " ×",
-        }
-        for row in benchmarks.read("repeats")["rows"]
-    ]

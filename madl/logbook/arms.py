@@ -18,6 +18,8 @@ from madl.logbook.stats import Comparison
 from madl.logbook.values import Estimate, Interval, Outcomes, Sealed, Unit
 
 SEED = "seed"
+DRAWN = (SEED, "draw")  # parameters that a seed sets; "draw" is of evidence older than folds
+SITTING = "process"  # tells the repeats of a timed case apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,7 +176,7 @@ def arm(records: Records, label: str = "", /, *within: str | int, **where: Scala
         params = [record.case.params for record in matching]
         differ = sorted(
             key
-            for key in {key for named in params for key in named}.difference((SEED,))
+            for key in {key for named in params for key in named}.difference(DRAWN)
             if len({repr(named.get(key)) for named in params}) > 1
         )
         raise MadlError(

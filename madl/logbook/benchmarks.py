@@ -5,7 +5,6 @@ run by hand. Kept are the samples; pages compute ratios and intervals of them.
 """
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,7 +18,6 @@ from madl.logbook.records import Pending, Row
 from madl.logbook.values import per_cent
 from madl.machine import device
 
-OUTCOMES = ("supported", "undecided", "refuted", "beside other work")  # of a repeated claim
 KEPT = 40  # samples kept of a variant over all its processes, evenly spaced in time
 ROOT = Path(os.environ.get("MADL_ROOT") or Path(__file__).resolve().parents[2])
 FOLDER = ROOT / "docs" / "data" / "benchmarks"
@@ -98,26 +96,6 @@ def run_table(name: str) -> Sequence[Row]:
         {"": "Date", " ": run["date"]},
         {"": "Used by other processes", " ": busy},
     ]
-
-
-def repeated(stem: str, *, machine: str, code: str) -> dict[str, dict[str, Any]]:
-    """The published repeats (`doctor --repeat`) of a page's claims on times, by claim.
-
-    Each is a row with counts of outcomes, and `effects` as log ratios. Empty if the published
-    repeats are of another machine or other code.
-    """
-    try:
-        repeats = read("repeats")
-    except (Pending, MadlError):  # what is broken is said on the machine's page
-        return {}
-    if (repeats["run"]["machine"], repeats.get("code", {}).get(stem)) != (machine, code):
-        return {}
-    return {
-        row["claim"].removeprefix(f"{stem}."): row
-        | {"effects": list(map(math.log, row["effects"]))}
-        for row in repeats["rows"]
-        if row["claim"].startswith(f"{stem}.")
-    }
 
 
 def read(name: str, folder: Path | None = None) -> dict[str, Any]:

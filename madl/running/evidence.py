@@ -87,6 +87,10 @@ class Evidence:
     def workload(self) -> Params:
         return self.plan.workload
 
+    @property
+    def is_of_one_split(self) -> bool:
+        return self.plan.is_of_one_split
+
     def records(self, name: str) -> Records:
         """An experiment's good results, sealed, for `cases` of the experiments that need it."""
         return select(self.source, self.cases(name))
@@ -159,9 +163,13 @@ class Evidence:
 
     @functools.cached_property
     def by_seeds(self) -> "list[Evidence]":
-        """This evidence, then its parts with one seed less each, down to one."""
-        fewer = range(self.plan.num_seeds - 1, 0, -1)
-        return [self, *(replace(self, plan=replace(self.plan, num_seeds=n)) for n in fewer)]
+        """This evidence, then its parts with one seed less each, down to one; before a part that of
+        as many seeds with one test split.
+        """
+        parts = range(self.plan.num_seeds, 0, -1)
+        plans = [replace(self.plan, num_seeds=n) for n in parts]
+        plans = [p for plan in plans for p in (plan, replace(plan, is_of_one_split=True))]
+        return [self, *(replace(self, plan=plan) for plan in plans[1:])]
 
 
 def choose_evidence(rows: Iterable[Evidence], name: str) -> Evidence:
@@ -169,7 +177,7 @@ def choose_evidence(rows: Iterable[Evidence], name: str) -> Evidence:
 
     1. Whole evidence, in which every case has its result or cannot have one on that machine, is
        shown before any part: never a few own cases in the place of a whole.
-    2. Of whole rows, that of most seeds.
+    2. Of whole rows, that of most seeds; of as many, one whose seeds have folds of their own.
     3. Of as many seeds, this machine's own; else the row with most results.
     4. Of parts, the row with most results; without any, one whose cases are known.
     5. Of rows that are equal in all this, the first.
@@ -178,7 +186,8 @@ def choose_evidence(rows: Iterable[Evidence], name: str) -> Evidence:
     def rank(row: Evidence) -> tuple[object, ...]:
         is_whole = row.is_whole(name)
         seeds, is_own = is_whole * row.plan.num_seeds, is_whole and row.host is None
-        return is_whole, seeds, is_own, len(row.good(name)), row.is_ready(name)
+        has_folds = not row.plan.is_of_one_split
+        return is_whole, seeds, has_folds, is_own, len(row.good(name)), row.is_ready(name)
 
     return max(rows, key=rank)
 

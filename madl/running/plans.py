@@ -32,6 +32,7 @@ class RunPlan:
     num_seeds: int = len(CONFIRMING_SEEDS)
     why_no_case: str = "no case of this choice"  # said of an experiment that has none
     is_further: bool = False  # of the seeds that judge primary claims, too
+    is_of_one_split: bool = False  # of evidence that is older than folds: nothing new is planned so
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from madl.logbook.arms import SITTING
 from madl.logbook.records import Case, Record, Store
 from madl.logbook.values import pluralize
 from madl.running.evidence import Evidence, tolerant
@@ -16,8 +17,6 @@ from madl.running.plans import Options, RunPlan
 from madl.running.status import cases_left, record_skipped
 
 log = logging.getLogger(__name__)
-
-SITTING = "process"  # the parameter of timed cases that tells the repeats of one measurement apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from madl.logbook.claims import Result
 from madl.logbook.experiment import CLAIM_VARIABLES
 from madl.logbook.numbers import Number, magnitude
 from madl.logbook.records import Row
-from madl.logbook.values import Unit, pluralize
+from madl.logbook.values import Unit
 from madl.site.disagreements import disagreement
 from madl.site.markup import NOT_RUN, chip, html, inline, words
 from madl.site.views import Page, View
@@ -134,7 +134,7 @@ def claim_block(page: Page, template: str, name: str, *, marked: bool = True) ->
     }
     if result.contrast is None:
         return fields
-    effect, least = effect_size(result, further_effects(view, name)), smallest_effect(result)
+    effect, least = effect_size(result), smallest_effect(result)
     fields |= {"effect": effect, "smallest": least, "agree": agreement(result)}
     if run := disagreement(page, name):
         here, elsewhere = (
@@ -144,22 +144,9 @@ def claim_block(page: Page, template: str, name: str, *, marked: bool = True) ->
     return fields
 
 
-def further_effects(view: View, name: str) -> Sequence[float]:
-    """A claim's effects whenever its times were measured again, as log ratios."""
-    return view.again[name]["effects"] if name in view.again else ()
-
-
-def effect_size(result: Result, again: Sequence[float] = ()) -> str:
-    """The effect without its sign, as text; a range over all runs: "1.4 to 1.9 ×".
-
-    If runs differ in sign, it is the page's own effect alone. A ratio below one is printed as how
-    many times less it is.
-    """
-    comparison = result.comparison
-    runs = [comparison.effect, *again]
-    low, high = sorted([min(runs), max(runs)], key=abs)
-    ends = (low, high) if low * high > 0 else (comparison.effect,)
-    return span([abs(end) for end in ends], comparison.unit)
+def effect_size(result: Result) -> str:
+    """The effect without its sign, as text: "1.9 ×", also where B is that much faster than A."""
+    return magnitude(abs(result.comparison.effect), result.comparison.unit)
 
 
 def smallest_effect(result: Result) -> str:
@@ -182,12 +169,6 @@ def agreement(result: Result) -> str:
     if k == n:
         return f"{'both' if n == 2 else f'all {in_words(n)}'} {noun}"
     return f"{in_words(k)} of {in_words(n)} {noun}"
-
-
-def span(ends: Sequence[float], unit: Unit, *, more: int = 0) -> str:
-    """Values as a range with their unit, "1.4 to 1.9 ×"; as one where they read alike."""
-    *others, last = dict.fromkeys(magnitude(end, unit, more=more) for end in ends)
-    return " to ".join([*map(_unitless, others), last])
 
 
 def _unitless(text: str) -> str:
@@ -245,9 +226,7 @@ def claims_table(view: View, folder: str) -> Markup:
     """An HTML table of primary claims: hypothesis, effect with its interval, verdict."""
     primary = [result for result in view.results.values() if result.primary]
     family = sum(result.contrast is not None for result in primary)
-    rows = [
-        _claim_row(result, further_effects(view, result.name), folder, family) for result in primary
-    ]
+    rows = [_claim_row(result, folder, family) for result in primary]
     heads = ("Hypothesis", "Effect, the interval that decides", "Verdict")
     table = _register("register claims", heads, rows)
     if not rows or not unit_effects(view):
@@ -288,7 +267,7 @@ def _register(look: str, heads: Sequence[str], rows: Sequence[Markup]) -> Markup
     return html(table, look, head, Markup().join(rows)) if rows else Markup()
 
 
-def _claim_row(result: Result, again: Sequence[float], folder: str, family: int) -> Markup:
+def _claim_row(result: Result, folder: str, family: int) -> Markup:
     """A row of `claims_table`; `family` is the number of claims that Holm's method adjusts for."""
     row = '<tr id="claim-{}"><td>{}</td><td>{}</td><td>{}</td></tr>'
     name, hypothesis = Markup(result.name), inline(result.hypothesis)
@@ -298,9 +277,6 @@ def _claim_row(result: Result, again: Sequence[float], folder: str, family: int)
     lines = [with_interval(result), agreement(result).capitalize()]
     if result.verdict == "undecided":
         lines.append(f"{smallest_effect(result)} would be decided in four of five such studies")
-    if again:
-        ends = span([min(again), max(again)], comparison.unit, more=1)
-        lines.append(f"{pluralize(len(again), 'more run')}: {ends}")
     if comparison.unit is Unit.TIMES:
         noun = comparison.population
         lines.append(f"one more of such {noun}: {bracketed(comparison.prediction, Unit.TIMES)}")

@@ -1,30 +1,29 @@
-"""Replication: primary claims on other machines and data, and claims on times measured again."""
+"""Replication: primary claims on other machines and data, and claims on times in more sittings."""
 
-import contextlib
 import itertools
-import tempfile
+import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from madl.errors import MadlError
-from madl.logbook import benchmarks
-from madl.logbook.arms import SEED
-from madl.logbook.claims import BLOCKED, Result
+from madl.logbook.arms import SEED, SITTING
+from madl.logbook.claims import Result
 from madl.logbook.experiment import PROFILES
 from madl.logbook.numbers import count_of_units
-from madl.logbook.records import Case, Pending, Row, Store
-from madl.logbook.values import Unit, pluralize
+from madl.logbook.records import Case, Record, Row, Store
+from madl.logbook.stats import mean
+from madl.logbook.values import Unit
 from madl.machine import device
 from madl.running import runner
-from madl.running.evidence import first_good, with_workload
+from madl.running.evidence import Evidence, EvidenceTable, first_good, with_workload
 from madl.running.plans import ExplicitPlan, Options, RunPlan, explicit_plan
 from madl.site import prose
 from madl.site.disagreements import OtherRun, other_runs, run_name
 from madl.site.views import Page, View, pages
 from madl.training import workloads
+
+log = logging.getLogger(__name__)
 
 DECIDED = ("supported", "refuted")
 # how the verdicts of a claim's runs agree, the worst first
@@ -75,10 +74,6 @@ def summary(page: Page) -> str:
     """Counts of a page's primary claims by how their runs agree: "2 alike; 1 reversed"."""
     counts = Counter(row["agreement"] for row in rows([page]))
     parts = [f"{count} {agreement}" for agreement, count in counts.items()]
-    if again := list(page.view.again.values()):
-        steady = sum(not changed(row) for row in again)
-        runs = sum(again[0].get(name, 0) for name in benchmarks.OUTCOMES)
-        parts.append(f"{steady} of {len(again)} alike in {pluralize(runs, 'more run')}")
     return "; ".join(parts) or "no other published run"
 
 
@@ -117,118 +112,94 @@ def claimed_cases(plan: RunPlan, store: Store) -> ExplicitPlan:
     return explicit_plan(replace(plan, profile=PROFILES["full"]), read.values())
 
 
-def repeat(
-    plan: RunPlan, store: Store, stems: Sequence[str], times: int
-) -> Iterator[dict[str, Result]]:
-    """Measure all claims on times again, and yield each run's results by "lab4_compile.faster".
+def sit(plan: RunPlan, store: Store, stems: Sequence[str], times: int) -> Iterator[list[View]]:
+    """Measure claims on times in so many further sittings; yield the pages' views after each.
 
-    A run measures the timed cases of the primary claims of these experiments (of all, without
-    `stems`), in a store that is deleted afterwards. All other cases it reads from the evidence that
-    the pages show.
+    They are views of this machine: where it has not measured the sittings of the plan, it does so
+    first. All that is not timed is read from the evidence that the pages show.
 
     Raises:
-        MadlError: no case of a claim measures time, a case fails, or a claim has no result.
+        MadlError: no primary claim of these experiments (of all, without `stems`) can be timed
+            here, or a case fails.
     """
     for stem in stems:
         plan.project.load(stem)
+    for number in range(1, times + 1):
+        views = [(v, _on_this_machine(v, store)) for v in _timed(plan, store, stems)]
+        work = explicit_plan(plan.whole, [c for shown, here in views for c in _next(shown, here)])
+        for progress in runner.run(work, store, [here.name for _, here in views], Options()):
+            if progress.record.status == "failed":
+                name = progress.record.case.experiment
+                raise MadlError(f"a case of {name} failed: {progress.record.error}")
+        log.info("sitting %d of %d done", number, times)
+        yield [_on_this_machine(shown, store) for shown, _ in views]
+
+
+def _timed(plan: RunPlan, store: Store, stems: Sequence[str]) -> list[View]:
+    """The views that pages show, of those with claims on times that this machine can measure."""
     views = [page.view for page in pages(plan, store) if not stems or page.name in stems]
-    timed = {
-        view.name: list(
-            {c.key: c for r in view.measured.values() for c in _timed(view, r)}.values()
-        )
-        for view in views
-    }
-    views = [view for view in views if timed[view.name]]
-    if not views:
-        raise MadlError("nothing to repeat: no primary claim of these can be timed here")
-    for _ in range(times):
-        with tempfile.TemporaryDirectory(prefix="repeat-") as folder:
-            again = Store(Path(folder))
-            known = store.root / "artifacts"
-            known.mkdir(parents=True, exist_ok=True)
-            (again.root / "artifacts").symlink_to(known)
-            work = explicit_plan(plan.whole, itertools.chain(*timed.values()))
-            for progress in runner.run(work, again, [view.name for view in views], Options()):
-                if progress.record.status == "failed":
-                    name = progress.record.case.experiment
-                    raise MadlError(f"a case of {name} failed: {progress.record.error}")
-            yield {
-                f"{view.name}.{name}": result
-                for view in views
-                for name, result in _judge_again(view, again).items()
-            }
+    if views := [view for view in views if _measurable(view)]:
+        return views
+    raise MadlError("nothing to repeat: no primary claim of these can be timed here")
 
 
-def _timed(view: View, result: Result) -> list[Case]:
-    """The page's own cases behind a result that measure time and can run on this machine."""
-    runs_alone, why_not = view.experiment.runs_alone, view.plan.project.why_unavailable
-    own = [c for c in result.cases if c.experiment == view.name and runs_alone(c.params)]
-    return [case for case in own if why_not(case) is None]
+def _measurable(view: View) -> list[Case]:
+    """The timed cases of the view's primary claims that can run on this machine."""
+    why_not = view.plan.project.why_unavailable
+    return [case for case in view.timed if why_not(case) is None]
 
 
-def _judge_again(view: View, again: Store) -> dict[str, Result]:
-    """The results of the page's claims on times, from records of `again` where it has good ones.
+def _on_this_machine(view: View, store: Store) -> View:
+    """The view with times of this machine alone: of its store, else published by it."""
+    published = EvidenceTable(plan=view.plan.whole).published
+    own = first_good(store.get, published.get(device.host_label(), store.get))
+    shown = first_good(own, view.evidence.source)
+    timed = view.experiment.runs_alone
 
-    Raises:
-        MadlError: a claim has no result, for another reason than a busy machine.
+    def record_of(case: Case) -> Record | None:
+        return (own if case.experiment == view.name and timed(case.params) else shown)(case)
+
+    return View(name=view.name, evidence=Evidence(plan=view.plan, source=record_of))
+
+
+def _next(shown: View, here: View) -> list[Case]:
+    """The cases of the plan's sittings that this machine lacks, else those of the next sitting."""
+
+    def is_missing(case: Case) -> bool:
+        record = here.evidence.record(case)
+        return record is None or record.status != "ok"
+
+    if missing := list(filter(is_missing, _measurable(shown))):
+        return missing
+    sittings = map(here.in_sitting, itertools.count(here.last_sitting + 1))
+    return next(missing for cases in sittings if (missing := list(filter(is_missing, cases))))
+
+
+def times_of(view: View) -> list[Record]:
+    """The results of the plan's sittings and of further ones that the view's claims read."""
+    read = (view.evidence.record(case) for case in view.timed)
+    return [*filter(None, read), *(r for r in view.further if SITTING in r.case.params)]
+
+
+def outcomes(view: View) -> dict[str, str]:
+    """Name of a claim on times, "lab4_compile.faster" → its verdict, effect and sittings."""
+    times = {name: r for name, r in view.measured.items() if r.comparison.unit is Unit.TIMES}
+    return {f"{view.name}.{name}": _summary(result) for name, result in times.items()}
+
+
+def predicted(pages: Iterable[Page]) -> tuple[int, int]:
+    """How many sittings lie in the interval that the others of their claim predict; of how many.
+
+    They are those of all claims on times, on every machine, left out one by one.
     """
-    row = view.evidence
-    evidence = replace(row, source=first_good(again.get, row.source))
-    results = View(name=view.name, evidence=evidence).results
-    timed = {name: results[name] for name, first in view.measured.items() if _timed(view, first)}
-    for name, result in timed.items():
-        if result.contrast is None and result.why not in BLOCKED.values():
-            raise MadlError(f"{view.name}.{name} ran again and has no result: {result.why}")
-    return timed
-
-
-def counts(plan: RunPlan, runs: Sequence[Mapping[str, Result]]) -> list[dict[str, Any]]:
-    """A row for each repeated claim: how often it had each outcome, and each run's effect."""
-    claims: list[dict[str, Any]] = []
-    for name in dict.fromkeys(name for run in runs for name in run):
-        results = [run[name] for run in runs if name in run]
-        stem, _, claim = name.partition(".")
-        row = {"claim": name, "hypothesis": plan.project.load(stem).claims[claim].hypothesis}
-        busy, compared = benchmarks.OUTCOMES[-1], [r.comparison for r in results if r.contrast]
-        row |= Counter(result.decided if result.contrast else busy for result in results)
-        effects = [float(f"{c.unit.shown(c.effect):.4g}") for c in compared]
-        claims.append(row | {"effects": effects})
-    return claims
-
-
-def changed(row: Mapping[str, Any]) -> bool:
-    """Whether a claim, given as its row of `counts`, had more than one outcome."""
-    return sum(name in row for name in benchmarks.OUTCOMES) > 1
-
-
-def publish(plan: RunPlan, rows: Sequence[Mapping[str, Any]], times: int) -> Path:
-    """Write rows of `counts` to `docs/data/benchmarks/repeats.json`, for the page of the machine.
-
-    Earlier rows of other pages are kept if they are of this machine, profile and number of runs,
-    and of the page's code of today.
-    """
-    folder, machine = plan.project.docs / "data" / "benchmarks", device.host_label()
-    how = {"runs": times, "profile": plan.profile.name}
-    code = {stem: plan.project.code(stem) for stem in dict.fromkeys(map(_stem, rows))}
-    with contextlib.suppress(Pending, MadlError):
-        before = benchmarks.read("repeats", folder)
-        if before["run"]["machine"] == machine and how.items() <= before.items():
-            others = {s: was for s, was in before["code"].items() if s not in code}
-            others = {s: was for s, was in others.items() if plan.project.code(s) == was}
-            rows = [*(row for row in before["rows"] if _stem(row) in others), *rows]
-            code = others | code
-    return benchmarks.publish(
-        "repeats",
-        rows,
-        machine=machine,
-        peers=("torch",),
-        contention=None,  # of all runs together; a row says how many ran beside other work
-        folder=folder,
-        **how,
-        code=code,
-    )
-
-
-def _stem(row: Mapping[str, Any]) -> str:
-    """The experiment's name, from a row's "stem.claim"."""
-    return row["claim"].partition(".")[0]
+    held = count = 0
+    for view in (view for page in pages for view in (page.view, *page.others)):
+        for result in view.measured.values():
+            comparison, each = result.comparison, result.comparison.by_unit
+            if comparison.unit is not Unit.TIMES or len(each) < 3:
+                continue
+            for i, left_out in enumerate(each):
+                others = [*each[:i], *each[i + 1 :]]
+                low, high = mean(others, unit=Unit.TIMES, unit_name="sittings").prediction
+                held, count = held + (low <= left_out <= high), count + 1
+    return held, count

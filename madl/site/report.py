@@ -26,7 +26,7 @@ from madl.logbook.claims import Claim, Result
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
 from madl.logbook.stats import holm
-from madl.logbook.values import ALPHA, pluralize
+from madl.logbook.values import ALPHA, LEVEL, pluralize
 from madl.running.plans import RunPlan
 from madl.running.project import RESTORE, Project
 from madl.site import (
@@ -341,6 +341,18 @@ def _registration(state: Ledger, pages: Sequence[Page]) -> str:
         f"{counts['worded after']} after. A page's claims are one family: a page "
         f"of registered ones holds a wrong verdict with a chance of at most {100 * ALPHA:g} %."
         + _over_all(pages)
+        + _predicted(pages)
+    )
+
+
+def _predicted(pages: Sequence[Page]) -> str:
+    """A sentence: how many sittings lie in the interval that the others of their claim predict."""
+    held, count = replication.predicted(pages)
+    if not count:
+        return ""
+    return (
+        f" Of {count} sittings of claims on times, left out one by one, {held} lie in the interval "
+        f"in which the others expect {100 * LEVEL:g} of 100."
     )
 
 

@@ -9,6 +9,7 @@ fails as not made; if they raise, both are errors.
 
 import contextlib
 import functools
+import itertools
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from madl.errors import MadlError
-from madl.logbook import benchmarks, equivalences
-from madl.logbook.arms import SEED
+from madl.logbook import equivalences
+from madl.logbook.arms import SEED, SITTING
 from madl.logbook.charts import Chart, NoRows
 from madl.logbook.claims import Claim, Contrast, Result, judge
 from madl.logbook.experiment import TUNING, Experiment, Question
@@ -121,6 +122,22 @@ class View:
         return [record for _, record in self.planned if record is not None] + self.further
 
     @functools.cached_property
+    def further(self) -> list[Record]:
+        """Results beyond the plan of what primary claims read, on further seeds and in further
+        sittings. A seed or a sitting counts if all of it is there.
+        """
+        next_ = itertools.count(self.last_sitting + 1)
+        sittings = itertools.takewhile(bool, (self._if_whole(self.in_sitting(n)) for n in next_))
+        seeds = map(self._if_whole, self._on_further_seeds)
+        return list(itertools.chain(*seeds, *sittings))
+
+    def _if_whole(self, cases: Sequence[Case]) -> list[Record]:
+        """The results of these cases; none if one is missing."""
+        records = [record for case in cases if (record := self.evidence.record(case))]
+        good = [record for record in records if record.status == "ok"]
+        return good if len(good) == len(cases) else []
+
+    @functools.cached_property
     def twins(self) -> Mapping[str, Case]:
         """Key of a case with a seed → the further seed's case that stands at its place in the plan.
 
@@ -138,20 +155,41 @@ class View:
                     twins |= {a.key: b for a, b in pairs if a.key != b.key}
         return twins
 
-    @functools.cached_property
-    def further(self) -> list[Record]:
-        """The results on further seeds that have run all that primary claims read."""
-        read = [case for name, made in self._contrasts.items() for case in self._read(name, made)]
-        found = {twin.key: (twin, self.evidence.record(twin)) for twin in read}
-        good = {key: r for key, (_, r) in found.items() if r is not None and r.status == "ok"}
-        unrun = {twin.params.get(SEED) for key, (twin, _) in found.items() if key not in good}
-        return [record for record in good.values() if record.case.params.get(SEED) not in unrun]
+    @property
+    def _on_further_seeds(self) -> Iterable[list[Case]]:
+        """For each further seed, its cases like those that primary claims read."""
+        by_seed: dict[object, list[Case]] = {}
+        for case in self._read:
+            if twin := self.twins.get(case.key):
+                by_seed.setdefault(twin.params.get(SEED), []).append(twin)
+        return by_seed.values()
 
-    def _read(self, name: str, made: Contrast | str) -> list[Case]:
-        """The further cases like those that a primary claim reads; none of others."""
-        if isinstance(made, str) or not self.experiment.claims[name].primary:
-            return []
-        return [self.twins[case.key] for case in made.cases if case.key in self.twins]
+    @property
+    def timed(self) -> list[Case]:
+        """The page's own cases that primary claims read, that measure time, and that can run on the
+        view's machine.
+        """
+        skipped, runs_alone = {r.case.key for r in self.skipped}, self.experiment.runs_alone
+        own = [c for c in self._read if c.experiment == self.name and c.key not in skipped]
+        return [case for case in own if SITTING in case.params and runs_alone(case.params)]
+
+    @property
+    def last_sitting(self) -> int:
+        """The number of the last sitting of the plan; 0 if nothing is timed."""
+        return max((int(case.params[SITTING] or 0) for case in self.timed), default=0)
+
+    def in_sitting(self, number: int) -> list[Case]:
+        """The cases of `timed` in the sitting of this number."""
+        cases = (replace(case, params={**case.params, SITTING: number}) for case in self.timed)
+        return list({case.key: case for case in cases}.values())
+
+    @functools.cached_property
+    def _read(self) -> list[Case]:
+        """The cases of the plan that primary claims read."""
+        claims = self.experiment.claims
+        contrasts = [c for name, c in self._contrasts.items() if claims[name].primary]
+        cases = (case for c in contrasts if isinstance(c, Contrast) for case in c.cases)
+        return list({case.key: case for case in cases}.values())
 
     @functools.cached_property
     def records(self) -> Records:
@@ -200,7 +238,8 @@ class View:
     @functools.cached_property
     def age(self) -> str:
         """How the code that measured stands to today's ("by earlier code"); "" where equal."""
-        project, codes = self.plan.project, {record.run.code for record in self.own}
+        project, own = self.plan.project, (*self.own, *self.further)
+        codes = {record.run.code for record in own if record.case.experiment == self.name}
         data, today = project.docs / "data", project.code(self.name)
         try:
             return equivalences.age(data, self.name, codes, today)
@@ -264,14 +303,6 @@ class View:
         except self._missing as error:
             return str(error) if isinstance(error, Failed) else self.why_missing
         return contrast or "it could not be computed"
-
-    @functools.cached_property
-    def again(self) -> Mapping[str, Mapping[str, Any]]:
-        """The page's claims on times, measured again: outcomes by claim (`benchmarks.repeated`)."""
-        if not (self.is_published and self.own):
-            return {}
-        run = self.own[0].run
-        return benchmarks.repeated(self.name, machine=run.host, code=run.code)
 
     @functools.cached_property
     def numbers(self) -> dict[str, Number | None]:

@@ -33,7 +33,7 @@ PARTS = ("train", "validation", "test")
 RECIPE_FIELDS = (
     *("model", "dataset", "text_column", "label_column"),
     *("max_length", "train_examples", "validation_examples"),
-    *("epochs", "learning_rate", "batch_size", "seed"),
+    *("epochs", "learning_rate", "batch_size", "seed", "draw"),
 )
 
 
@@ -43,12 +43,14 @@ def drawn_params(plan: Plan, seed: int, passes: int = PASSES) -> dict[str, Scala
     The seed draws the training, and which sentences train and which test; `passes` are epochs.
     """
     choose = plan.profile.choose
+    is_of_one_split = getattr(plan, "is_of_one_split", False)  # of evidence older than folds
     return {
         "seed": seed,
+        **({"draw": seed} if is_of_one_split else {}),
         "max_length": choose(smoke=32, quick=128),
         "train_examples": choose(smoke=64, quick=None),
         "validation_examples": choose(smoke=32, quick=None),
-        "test_examples": choose(smoke=64, quick=None),
+        "test_examples": choose(smoke=64, quick=2000 if is_of_one_split else None),
         "epochs": choose(smoke=1, quick=passes),
         "learning_rate": 5e-5,
         "batch_size": 32,
@@ -94,7 +96,7 @@ def load_splits(params: Params) -> Splits:
     sizes = tuple(optional(params, f"{part}_examples") for part in PARTS)
     return _load_splits(
         *(str(params["model"]), str(params["dataset"]), columns_of(params)),
-        *(integer(params, "max_length"), sizes, integer(params, "seed")),
+        *(integer(params, "max_length"), sizes, integer(params, "seed"), "draw" in params),
     )
 
 
@@ -114,13 +116,14 @@ def _load_splits(
     max_length: int,
     sizes: tuple[int | None, ...],
     seed: int,
+    is_of_one_split: bool,
 ) -> Splits:
     """`load_splits` of parameters that can be hashed; `sizes` are those of `PARTS`."""
     from madl.training import data, models
 
     tokenizer = models.load_tokenizer(model)
     max_length = min(max_length, models.longest_input(model) or max_length)
-    loaded = data.load_dataset(name, seed, columns)
+    loaded = data.load_dataset(name, seed, columns, is_of_one_split=is_of_one_split)
     parts = {part: getattr(loaded, part).first(size) for part, size in zip(PARTS, sizes)}
     encoded = {k: data.encode(v, tokenizer, max_length=max_length) for k, v in parts.items()}
     return Splits(**encoded, test_fingerprint=parts["test"].fingerprint)

@@ -14,7 +14,7 @@ import hashlib
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +61,16 @@ class Dataset:
     test: Split
 
 
-def load_dataset(name: str, seed: int, columns: Columns = RECOGNISED) -> Dataset:
+def load_dataset(
+    name: str, seed: int, columns: Columns = RECOGNISED, *, is_of_one_split: bool = False
+) -> Dataset:
     """The splits that a seed has of a preset, a folder or a hub id.
 
     Raises:
         MadlError: no network, or not such a data set.
     """
-    return deal(prepared(name, columns), seed)
+    examples = prepared(name, columns)
+    return deal_with_one_split(examples, seed) if is_of_one_split else deal(examples, seed)
 
 
 @functools.lru_cache(maxsize=1)
@@ -110,6 +113,24 @@ def deal(examples: Prepared, seed: int) -> Dataset:
     return Dataset(train=_split(train), validation=_split(choosing), test=_split(test))
 
 
+def deal_with_one_split(examples: Prepared, seed: int) -> Dataset:
+    """The splits of a seed in evidence that is older than folds: all seeds share the test split."""
+    total = _count(examples.groups)
+    num_test = min(2000, total // 5) if examples.test is None else 0
+    test, rest = _up_to(_in_hash_order(examples.groups, None), num_test)
+    validation, train = _up_to(_in_hash_order(rest, str(seed)), min(500, total // 10))
+    if examples.test is not None:
+        test = _in_hash_order([[one] for group in examples.test for one in group], None)
+    return Dataset(train=_split(train), validation=_split(validation), test=_split(test))
+
+
+def _up_to(groups: Sequence[Examples], num_examples: int) -> tuple[list[Examples], list[Examples]]:
+    """The groups up to the one that completes so many examples, and those after it."""
+    ends = accumulate(map(len, groups), initial=0)
+    split = sum(end < num_examples for end, _ in zip(ends, groups))
+    return [*groups[:split]], [*groups[split:]]
+
+
 def _count(groups: Iterable[Examples]) -> int:
     return sum(map(len, groups))
 
@@ -130,9 +151,10 @@ def _split(groups: Iterable[Examples]) -> Split:
     return Split(texts=texts, labels=labels)
 
 
-def _in_hash_order(groups: Iterable[Examples], salt: str = "") -> list[Examples]:
+def _in_hash_order(groups: Iterable[Examples], salt: str | None = "") -> list[Examples]:
     """Groups in the order of a hash of their first text; another `salt` is another hash."""
-    return sorted(groups, key=lambda g: hashlib.sha256(f"{salt}\n{g[0][0]}".encode()).digest())
+    start = "" if salt is None else f"{salt}\n"
+    return sorted(groups, key=lambda g: hashlib.sha256(f"{start}{g[0][0]}".encode()).digest())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
