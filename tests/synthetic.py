@@ -3,7 +3,6 @@
 import functools
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from madl.logbook.arms import Arm, TimedArm
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Records, Store, read_published, sealed
+from madl.logbook.searches import preferred_rate
 from madl.logbook.values import Outcomes
 from madl.running.plans import RunPlan
 from madl.running.project import Project
@@ -47,15 +47,9 @@ def assert_best_rate(records: Sequence[Record], rate: float, name: str, *, least
     assert best > 0 or rates[0] == least  # the lowest that any was tried at
 
 
-def preferred_rate(records: Sequence[Record], name: str, collapsed: float) -> float:
-    """That of least validation loss, unless training collapses there or at the next one tried."""
-    losses = {one.case.params[name]: one.values["validation_loss"] for one in records}
-    rates = sorted(losses)
-    lost = {one for one in rates if losses[one] > collapsed}
-    beside = {one for one, above in pairwise(rates) if above in lost}
-    best = min(losses.keys() - lost - beside, key=losses.__getitem__)
-    assert best != rates[-1]
-    return best
+def tuned_rate(records: Sequence[Record], name: str) -> float:
+    """The rate that the collapse rule takes of these records of a tuning seed."""
+    return preferred_rate({r.case.params[name]: r.values["validation_loss"] for r in records})
 
 
 def judgement(

@@ -346,17 +346,30 @@ def test_a_digest_does_not_see_names(plan, old, new):
     assert digests(plan, WITH_A_MARGIN, text)["close"] == digests(plan)["close"]
 
 
+PRINT = """
+import json; from pathlib import Path; from madl.running.project import Project
+print(json.dumps(Project(Path({!r})).load('toy').digests))
+"""
+
+
 def test_a_digest_is_the_same_in_every_process(plan):
     made = digests(plan)
     source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text() + WITH_A_MARGIN)
-    code = (
-        "import json; from pathlib import Path; from madl.running.project import Project\n"
-        f"print(json.dumps(Project(Path({str(plan.project.root)!r})).load('toy').digests))"
-    )
+    code = PRINT.format(str(plan.project.root))
     assert json.loads(python("-c", code, check=True, PYTHONHASHSEED="1").stdout) == made
     assert made["bound_4"] != made["bound_8"]
     assert all(re.fullmatch(r"[0-9a-f]{12}", digest) for digest in made.values())
+
+
+def test_a_digest_changes_with_the_design_and_not_with_the_names_in_it(plan):
+    page = plan.project.experiments / "toy" / "page.py"
+    page.write_text(page.read_text() + "\nfrom experiments.toy import design\n")
+    found: list[str] = []
+    for text in ("RATE = 1\n", "SPEED = 1  # of training\n", "RATE = 12\n"):
+        (page.parent / "design.py").write_text(text)
+        found.append(python("-B", "-c", PRINT.format(str(plan.project.root)), check=True).stdout)
+    assert found[0] == found[1] != found[2]
 
 
 def late(plan) -> bool:

@@ -5,14 +5,13 @@ from types import SimpleNamespace
 import pytest
 
 from experiments.lab1_pruning import design, page
-from experiments.lab1_quantization.design import COLLAPSED_NATS
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
 from madl.logbook.records import Record, read_published
 from madl.running.evidence import Evidence, EvidenceTable
 from madl.running.plans import RunPlan
 from madl.running.project import Project
 from madl.training import workloads
-from tests.synthetic import DATA, kept_of, preferred_rate, read
+from tests.synthetic import DATA, kept_of, read, tuned_rate
 
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
 UPSTREAM = "lab1_quantization_tuning"
@@ -63,4 +62,4 @@ def test_what_primary_claims_compare_is_trained_on_every_seed_at_the_rate_of_its
 def test_the_rate_is_chosen_on_the_tuning_seed(what):
     tuned, name = read_published(TUNED), "recovery_learning_rate"
     found = [r for r in tuned if r.case.params.get("pruning", "nothing") == what]
-    assert preferred_rate(found, name, COLLAPSED_NATS) == design.RATE
+    assert tuned_rate(found, name) == design.RATE

@@ -404,4 +404,5 @@ def rates(r: Records) -> Sequence[Row]:
         "half of the weights removed, L1-norm": {"pruning": "l1"},
         "three in ten removed, random": {"pruning": "random"},
     }
-    return rate_rows(r.tuning, trainings, "recovery_learning_rate")
+    chosen = dict.fromkeys(trainings, design.RATE)
+    return rate_rows(r.tuning, trainings, "recovery_learning_rate", chosen=chosen)

@@ -30,7 +30,6 @@ RATES_TRIED: dict[int | None, tuple[float, ...]] = {
 }
 # Of those the rate of least validation loss, but none at which training collapses to chance on the
 # tuning seed, nor the next lower one, at which it may on another seed.
-COLLAPSED_NATS = 0.65  # of chance, log 2
 RATES: dict[int | None, float] = {None: 3e-5, 4: 1e-4, 5: 1e-4, 6: 1e-4, 8: 1e-5}
 STEEP_RATE = 3e-4  # at the narrowest width, of least loss, next to a collapse
 WIDTHS_TRAINED = (4, 8)  # on every seed

@@ -418,4 +418,5 @@ def rates(r: Records) -> Sequence[Row]:
     widths = r.tuning.where(method="qat").param_values("width")
     trainings: dict[str, Params] = {"FP32": {"method": "control"}}
     trainings |= {f"{width} bits": {"method": "qat", "width": width} for width in widths}
-    return rate_rows(r.tuning, trainings, "tune_learning_rate")
+    chosen = {"FP32" if bits is None else f"{bits} bits": r for bits, r in design.RATES.items()}
+    return rate_rows(r.tuning, trainings, "tune_learning_rate", chosen=chosen)

@@ -331,4 +331,5 @@ page.power(design.TRUTHS)
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed, by rate."""
     trainings: dict[str, Params] = {"by sensitivity": {"part": "trained"}}
-    return searches.rate_rows(r.tuning, trainings, "tune_learning_rate")
+    chosen = {"by sensitivity": design.RATES["mix"]}
+    return searches.rate_rows(r.tuning, trainings, "tune_learning_rate", chosen=chosen)

@@ -28,6 +28,7 @@ from madl.logbook.values import ALPHA, Interval
 Verdict = Literal["supported", "refuted", "undecided", "not measured"]
 State = Literal["registered", "known", "worded after"]
 STATES: tuple[State, ...] = ("registered", "known", "worded after")  # from best to worst
+MARGIN = 0.01  # of accuracy: a user notices less than a point as little as another seed
 EQUAL = 1e-9  # effects that differ by less are equal: sums of fractions are rounded
 BLOCKED = {  # `Comparison.blocked` → why the comparison of times decides nothing
     "contended": "other programs kept the machine busy; run it again with --force",
@@ -50,7 +51,7 @@ class Contrast:
         """The contrast: is A better than B by more than the margin (of times, 0.05 is 5 %)?"""
         return replace(self, boundary=self.comparison.unit.stored(_positive(margin)))
 
-    def no_worse(self, margin: float) -> "Contrast":
+    def no_worse(self, margin: float = MARGIN) -> "Contrast":
         """The contrast: is A at most the margin worse than B, or better (non-inferiority)?"""
         return replace(self, boundary=-self.comparison.unit.stored(_positive(margin)))
 
@@ -137,8 +138,13 @@ class Claim:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of hypothesis and test, by which records register the claim."""
+        """The digest of hypothesis, test and design, by which records register the claim."""
         return claim_digest(self.hypothesis, self.test)
+
+    @cached_property
+    def digests(self) -> tuple[str, str]:
+        """The digest, and that of records which are older than the design's part in it."""
+        return self.digest, claim_digest(self.hypothesis, self.test, with_design=False)
 
     def contrast(self, records: Records) -> Contrast:
         """The contrast that the claim's test makes of these records.
@@ -285,10 +291,9 @@ def _state(claim: Claim, contrast: Contrast | None, registered: Mapping[str, Run
     cases = contrast.cases if contrast else ()
     held = [registered[case.key] for case in cases if case.key in registered]
     held = held or list(registered.values())  # of others' data alone: registered by the page's own
-    digest = claim.digest
 
     def rank(run: Run) -> int:
         known = (run.preregistered_claims, run.claims)
-        return next((i for i, digests in enumerate(known) if digests.get(claim.name) == digest), 2)
+        return next((i for i, it in enumerate(known) if it.get(claim.name) in claim.digests), 2)
 
     return STATES[max(map(rank, held), default=0)]

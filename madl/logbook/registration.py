@@ -1,10 +1,11 @@
 """The digest by which a record registers the claims that its case was run for.
 
 It covers what is compared and by which test: the hypothesis, the claim's function, the helpers in
-experiments that it reaches and the constants that they read. Helpers are numbered in the order in
-which they are met, constants stand as values, functions of the library as names. So names of
-helpers, parameters and variables, the place of a helper, and all that `syntax.bare` leaves out do
-not count.
+experiments that it reaches and the constants that they read; and what was decided before the data:
+all constants of the page's `design.py` (rates, trials, budgets, margins). Helpers are numbered in
+the order in which they are met, constants stand as values, functions of the library as names. So
+names of helpers, parameters, variables and constants, the place of a helper, and all that
+`syntax.bare` leaves out do not count.
 """
 
 import ast
@@ -23,8 +24,10 @@ from madl.machine import syntax
 Helper = Callable[..., Any]  # a function or class of an experiment
 
 
-def claim_digest(hypothesis: str, test: Helper) -> str:
-    """Twelve hexadecimal digits of a claim: of its hypothesis, its test and the helpers of that."""
+def claim_digest(hypothesis: str, test: Helper, *, with_design: bool = True) -> str:
+    """Twelve hexadecimal digits of a claim: of its hypothesis, its test, the helpers of that, and
+    the page's design.
+    """
     keywords = frozenset(
         node.arg for helper in _reached(test) for node in ast.walk(_tree(helper))
         if isinstance(node, ast.keyword) and node.arg
@@ -33,7 +36,16 @@ def claim_digest(hypothesis: str, test: Helper) -> str:
     for helper in helpers:  # grows by those that it reaches
         tree = syntax.bare(_tree(helper), keywords)
         texts.append(syntax.written(_Resolved(helper, helpers).visit(tree)))
+    if with_design:
+        texts += _design(test)
     return hashlib.sha256("\0".join((hypothesis, *texts)).encode()).hexdigest()[:12]
+
+
+def _design(test: Helper) -> list[str]:
+    """The constants of the `design.py` beside the test's page, in order, without their names."""
+    design = sys.modules.get(f"{test.__module__.rpartition('.')[0]}.design")
+    named = vars(design).items() if design else ()
+    return [repr(value) for name, value in named if name[0] != "_" and _is_plain(value)]
 
 
 def _reached(test: Helper) -> list[Helper]:

@@ -6,14 +6,18 @@ Units: trials are counted from 1; values are accuracies as fractions.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from types import MappingProxyType
 
 import numpy as np
 
+from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.arms import value_at
 from madl.logbook.records import Params, Records, Row
 from madl.logbook.values import Estimate, Unit, scientific
+
+COLLAPSED_NATS = 0.65  # of loss on balanced labels, nearly log 2: the model guesses
 
 Study = Sequence[float | None]  # None: no value so far
 
@@ -24,24 +28,55 @@ def least_so_far(losses: Iterable[float | None]) -> list[float | None]:
     return [None if math.isinf(loss) else loss for loss in least]
 
 
-def rate_rows(tuned: Records, models: Mapping[str, Params], rate: str, *within: str) -> list[Row]:
+def preferred_rate(losses: Mapping[float, float]) -> float:
+    """The learning rate of least validation loss, of those that are not next to a collapse.
+
+    `losses` are by rate. Training has collapsed where its loss is that of guessing; a rate is next
+    to one if the next larger rate collapses.
+
+    Raises:
+        MadlError: it is the largest that is left, so a larger one has to be tried; or none is left.
+    """
+    rates = sorted(losses)
+    collapsed = {rate for rate in rates if losses[rate] > COLLAPSED_NATS}
+    beside = {rate for rate, larger in pairwise(rates) if larger in collapsed}
+    if not (left := [rate for rate in rates if rate not in collapsed | beside]):
+        raise MadlError("training collapses at all rates, or next to them; try smaller ones")
+    best = min(left, key=losses.__getitem__)
+    if best == rates[-1]:
+        raise MadlError(f"of the rates tried, the largest is best ({best:g}); try a larger one")
+    return best
+
+
+def rate_rows(
+    tuned: Records,
+    models: Mapping[str, Params],
+    rate: str,
+    *within: str,
+    chosen: Mapping[str, float] = MappingProxyType({}),
+) -> list[Row]:
     """A table of validation losses: a row for each of `models`, a column for each learning rate.
 
     `models` maps names to parameters of their records; `rate` is the parameter with the learning
-    rate; `within` holds the nested names under which the loss stands.
+    rate; `within` holds the nested names under which the loss stands. What the design has `chosen`
+    for a model is marked.
+
+    Raises:
+        MadlError: `preferred_rate` takes another one.
     """
-    return [
-        {
-            "model": name,
-            **{
-                scientific(
-                    record.case.params[rate]
-                ): f"{value_at(record, within)['validation_loss']:.4f}"
-                for record in tuned.all(**where)
-            },
+    rows: list[Row] = []
+    for name, where in models.items():
+        losses = {
+            float(record.case.params[rate] or 0): float(value_at(record, within)["validation_loss"])
+            for record in tuned.all(**where)
         }
-        for name, where in models.items()
-    ]
+        texts = {one: f"{loss:.4f}" for one, loss in losses.items()}
+        if name in chosen:
+            if (best := preferred_rate(losses)) != chosen[name]:
+                raise MadlError(f"{name}: tuning prefers the rate {best:g}, not {chosen[name]:g}")
+            texts[best] += ", chosen"
+        rows.append({"model": name, **{scientific(one): text for one, text in texts.items()}})
+    return rows
 
 
 def mean_estimate(values: Sequence[float], unit: Unit = Unit.PERCENT) -> Estimate:
