@@ -4,6 +4,7 @@ The number of passes over the training sentences is chosen on the tuning seed, b
 other pages read it as `baseline.PASSES`.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -12,7 +13,7 @@ from madl.logbook.charts import Chart, category, intervals, level, percent
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact
 from madl.logbook.records import Params, Records, Row, Values
-from madl.logbook.values import per_cent
+from madl.logbook.values import Outcomes, per_cent
 from madl.training import baseline
 
 page = Experiment(title="The starting point: model, data, FP32 accuracy")
@@ -35,16 +36,27 @@ page.quick(lambda params: params["seed"] == CONFIRMING_SEEDS[0])
 
 @page.run
 def run(params: Params, ctx: Context) -> Values:
-    """Fine-tune a model and judge it: on the tuning seed on validation alone, else on test, too."""
+    """Fine-tune a model and judge it: on the tuning seed on validation alone, else on test, too.
+
+    `choosing` has its answers to the sentences that choose, which every seed's model can be asked.
+    """
+    import numpy as np
+
     from madl.compression.size import num_parameters
-    from madl.training import examination
+    from madl.training import examination, train
 
     model, history = baseline.fine_tuned(params, ctx), baseline.history(params, ctx)
     if params["seed"] == TUNING_SEED:
         return {**baseline.judge_on_validation(model, params, ctx.device), **history}
     splits = baseline.load_splits(params)
+    choosing = train.evaluate(model, splits.validation, device=ctx.device)
+    tokens = hashlib.sha256(repr(splits.validation.token_ids).encode()).hexdigest()[:12]
+    answers = Outcomes(np.array(choosing.correct), tokens).to_json()
     return {
-        **baseline.judge(model, params, ctx.device),
+        **baseline.judge_on_test(model, params, ctx.device),
+        "validation_accuracy": choosing.accuracy,
+        "validation_loss": choosing.loss,
+        "choosing": {"accuracy": choosing.accuracy, "loss": choosing.loss, "outcomes": answers},
         **history,
         "num_parameters": num_parameters(model),
         "num_train": len(splits.train),

@@ -70,12 +70,12 @@ def rate_rows(
             float(record.case.params[rate] or 0): float(value_at(record, within)["validation_loss"])
             for record in tuned.all(**where)
         }
-        texts = {one: f"{loss:.4f}" for one, loss in losses.items()}
+        texts = {tried: f"{loss:.4f}" for tried, loss in losses.items()}
         if name in chosen:
             if (best := preferred_rate(losses)) != chosen[name]:
                 raise MadlError(f"{name}: tuning prefers the rate {best:g}, not {chosen[name]:g}")
             texts[best] += ", chosen"
-        rows.append({"model": name, **{scientific(one): text for one, text in texts.items()}})
+        rows.append({"model": name, **{scientific(tried): text for tried, text in texts.items()}})
     return rows
 
 

@@ -28,8 +28,8 @@ from madl.logbook.records import Record, Row, Run
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, Unit, number, pluralize
 from madl.running.project import Project
+from madl.site import answers, explain, notebooks, notes, prose, replication, share, svg, templates
 from madl.site import code as sources
-from madl.site import explain, notebooks, notes, prose, replication, share, svg, templates
 from madl.site.again import accuracies
 from madl.site.markup import NOT_RUN, chip, inline, words
 from madl.site.views import Page, View
@@ -63,6 +63,7 @@ class PageCalls:
             "code": functools.partial(sources.block, self.project.root),
             "claims_table": functools.partial(prose.claims_table, view, self.records),
             "secondary": functools.partial(prose.secondary, view.results, self.records),
+            "answers": lambda: markdown_table(rows) if (rows := answers.rows(view)) else "",
         }
         named = {name: self.or_pending(name, function) for name, function in functions.items()}
         if taken := sorted(named.keys() & numbers.keys()):

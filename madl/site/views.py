@@ -203,6 +203,13 @@ class View:
 
         return Records(*part(False), tuning=Records(*part(True)))
 
+    def records_of(self, name: str) -> list[Record]:
+        """The sealed results of an experiment on this view's machine, which the page need not need;
+        none if it is not ready, or there is no such experiment.
+        """
+        known = name in self.plan.project.names()
+        return [sealed(record) for _, record in self._results([name]) if record] if known else []
+
     def _results(self, names: Iterable[str]) -> list[tuple[Case, Record | None]]:
         """Every known case of these experiments, with its result (perhaps borrowed) or None."""
         row = self.evidence

@@ -120,7 +120,7 @@ def deal_with_one_split(examples: Prepared, seed: int) -> Dataset:
     test, rest = _up_to(_in_hash_order(examples.groups, None), num_test)
     validation, train = _up_to(_in_hash_order(rest, str(seed)), min(500, total // 10))
     if examples.test is not None:
-        test = _in_hash_order([[one] for group in examples.test for one in group], None)
+        test = _in_hash_order([[example] for group in examples.test for example in group], None)
     return Dataset(train=_split(train), validation=_split(validation), test=_split(test))
 
 

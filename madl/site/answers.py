@@ -1,0 +1,108 @@
+"""Rows beside accuracy: each model's loss, and the share of its answers that are not FP32's.
+
+Two models can be equally right on other sentences. So every arm that a page draws or compares has,
+beside its accuracy, the share of test answers that are not those of the FP32 model of the same
+seed; and below them stands how far two FP32 models of different seeds are apart.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from madl.logbook import stats
+from madl.logbook.arms import SEED, Arm, value_at
+from madl.logbook.charts import Chart
+from madl.logbook.records import Record, Row
+from madl.logbook.values import Estimate, Outcomes, Unit
+from madl.site.views import View
+
+BASELINE = "baseline"
+CHANGED = "answers that are not FP32's"
+
+
+def rows(view: View) -> list[Row]:
+    """A row for each arm of a page's figures and claims; none where no FP32 model answers."""
+    fp32 = _fp32(view)
+    by_label: dict[str, Row] = {}
+    for arm in _arms(view):
+        changed = _changed(arm, fp32)
+        if changed is not None and arm.label not in by_label:
+            has_loss = "loss" in value_at(arm.records[0], arm.within)
+            by_label[arm.label] = {
+                "model": arm.label,
+                "accuracy": f"{arm:i}",
+                "loss": f"{arm.loss:.3f}" if has_loss else "",
+                CHANGED: f"{changed:i}",
+                "models": len(arm.records),
+            }
+    if by_label and (apart := _two_seeds(view)) is not None:
+        by_label["two seeds"] = {
+            "model": "FP32 of another seed, on sentences that choose",
+            **dict.fromkeys(("accuracy", "loss"), ""),
+            CHANGED: f"{apart:i}",
+            "models": apart.seeds,
+        }
+    return list(by_label.values())
+
+
+def _arms(view: View) -> Iterator[Arm]:
+    """The arms of the view's charts, and those that its claims compare."""
+    charts = [chart for chart in view.shown.values() if isinstance(chart, Chart)]
+    cells = [cell for chart in charts for row in chart.rows for cell in row.values()]
+    contrasts = [result.contrast for result in view.results.values() if result.contrast]
+    cells += [side for contrast in contrasts for side in (contrast.a, contrast.b)]
+    yield from (cell for cell in cells if isinstance(cell, Arm))
+
+
+Answered = tuple[Any, str]  # a seed, and the fingerprint of the sentences that it tests
+
+
+def _fp32(view: View) -> Mapping[Answered, Outcomes]:
+    """The answers of each seed's FP32 model."""
+    names = dict.fromkeys((*view.experiment.needs, view.name, BASELINE))
+    records = [record for name in names for record in view.records_of(name)]
+    kept = [r for r in records if _is_fp32(r) and "outcomes" in r.values]
+    return {
+        _answered(record, record.values["outcomes"]): record.values["outcomes"] for record in kept
+    }
+
+
+def _answered(record: Record, outcomes: Outcomes) -> Answered:
+    return record.case.params.get(SEED), outcomes.examples
+
+
+def _is_fp32(record: Record) -> bool:
+    return record.case.params.get("method") == "fp32"
+
+
+def _changed(arm: Arm, fp32: Mapping[Answered, Outcomes]) -> Estimate | None:
+    """The mean share of an arm's answers that are not FP32's; None without FP32's, or of FP32."""
+    pairs = [
+        (outcomes, fp32.get(_answered(record, outcomes)))
+        for record, outcomes in zip(arm.records, arm.outcomes)
+    ]
+    if all(map(_is_fp32, arm.records)) or any(of_fp32 is None for _, of_fp32 in pairs):
+        return None
+    return _mean([a.differing(b) / a.n for a, b in pairs if b is not None])
+
+
+def _two_seeds(view: View) -> Estimate | None:
+    """The mean share of sentences on which FP32 models of two seeds differ.
+
+    Their test sentences are not the same, so they are compared on those that choose, on which none
+    was trained.
+    """
+    records = [r for r in view.records_of(BASELINE) if "choosing" in r.values]
+    answers: list[Outcomes] = [r.values["choosing"]["outcomes"] for r in records]
+    if len(answers) < 2:
+        return None
+    shares = [a.differing(b) / a.n for a, b in combinations(answers, 2)]
+    return Estimate(sum(shares) / len(shares), None, Unit.PERCENT, answers[0].n, len(answers))
+
+
+def _mean(shares: Sequence[float]) -> Estimate:
+    """The mean of the models' shares, with its interval if there are several."""
+    if len(shares) == 1:
+        return Estimate(shares[0], None, Unit.PERCENT, 1)
+    mean = stats.mean(shares, unit=Unit.PERCENT, unit_name=stats.MODELS)
+    return Estimate(mean.effect, mean.interval.of_share(), Unit.PERCENT, 0, len(shares))
