@@ -49,7 +49,7 @@ def arm(label: str, records: list[Record]) -> Arm:
 
 def test_equally_right_models_differ_in_their_answers_and_two_seeds_on_what_chooses():
     first, second = answers.rows(cast("Any", view(arm("FP32", FP32), arm("QAT", QAT))))
-    assert (first["model"], first["models"]) == ("QAT", 2)
+    assert (first["model"], first["of models"]) == ("QAT", 2)
     assert first[answers.CHANGED].startswith("7.5 %")  # of 2,000: 200 of seed 10, 100 of seed 11
     assert first["loss"] == "0.500"
     assert second[answers.CHANGED] == "15.0 %"

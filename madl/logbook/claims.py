@@ -78,7 +78,11 @@ class Contrast:
 
     def interval(self, level: float = ALPHA) -> Interval:
         """The interval that lies on one side of every boundary if a test at this level decides."""
-        return self.comparison.interval_at(1 - self._two_sided(level))
+        return self.comparison.interval_at(self.coverage(level))
+
+    def coverage(self, level: float = ALPHA) -> float:
+        """The share of such intervals, 0…1, that hold the true effect: 0.95 for a level of 0.05."""
+        return 1 - self._two_sided(level)
 
     def smallest(self, level: float = ALPHA) -> float:
         """Least distance of a true effect from the boundary that is decided with 80 % power."""
@@ -195,6 +199,15 @@ class Result:
             MadlError: it was not measured.
         """
         return self._measured.interval(self.level or ALPHA)
+
+    @property
+    def coverage(self) -> float:
+        """The share of such intervals, 0…1, that hold the true effect.
+
+        Raises:
+            MadlError: it was not measured.
+        """
+        return self._measured.coverage(self.level or ALPHA)
 
     @property
     def smallest(self) -> float:

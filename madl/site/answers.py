@@ -17,7 +17,7 @@ from madl.logbook.values import Estimate, Outcomes, Unit
 from madl.site.views import View
 
 BASELINE = "baseline"
-CHANGED = "answers that are not FP32's"
+CHANGED = "answers changed"
 
 
 def rows(view: View) -> list[Row]:
@@ -30,17 +30,17 @@ def rows(view: View) -> list[Row]:
             has_loss = "loss" in value_at(arm.records[0], arm.within)
             by_label[arm.label] = {
                 "model": arm.label,
-                "accuracy": f"{arm:i}",
+                "accuracy": f"{arm:i}" if len(arm.groups) > 1 else f"{arm}",
                 "loss": f"{arm.loss:.3f}" if has_loss else "",
                 CHANGED: f"{changed:i}",
-                "models": len(arm.records),
+                "of models": len(arm.records),
             }
     if by_label and (apart := _two_seeds(view)) is not None:
         by_label["two seeds"] = {
-            "model": "FP32 of another seed, on sentences that choose",
+            "model": "FP32 beside FP32 of another seed, on the sentences that choose",
             **dict.fromkeys(("accuracy", "loss"), ""),
             CHANGED: f"{apart:i}",
-            "models": apart.seeds,
+            "of models": apart.seeds,
         }
     return list(by_label.values())
 

@@ -141,6 +141,7 @@ def claim_block(page: Page, template: str, name: str, *, marked: bool = True) ->
             signed(r.comparison.effect, r.comparison.unit) for r in (result, run.other)
         )
         fields |= {"disagrees": True, "here": here, "elsewhere": elsewhere, "place": run.place}
+        fields["mark"] = mark(result, disagrees=True) if marked else ""
     return fields
 
 
@@ -214,12 +215,17 @@ class NumberLink:
         return html(link, self.folder, Markup(number.name), hover, text)
 
 
-def mark(result: Result) -> Markup:
-    """The verdict as a small sign, which leads to the claim's row in the table of claims."""
+def mark(result: Result, *, disagrees: bool = False) -> Markup:
+    """The verdict, or that runs disagree, as a small sign that leads to the claim's row in the
+    table of claims.
+    """
     assert result.verdict is not None
-    kind, says = result.verdict.replace(" ", "-"), f"{result.verdict}: how sure"
+    kind, sign = result.verdict.replace(" ", "-"), MARKS[result.verdict]
+    says = f"{result.verdict}: how sure"
+    if disagrees:
+        kind, sign, says = "disagree", "≠", f"{result.verdict} here, runs disagree: how sure"
     link = '<a class="mark {}" href="#claim-{}" data-n="{}" aria-label="{}">{}</a>'
-    return html(link, kind, Markup(result.name), says, says, MARKS[result.verdict])
+    return html(link, kind, Markup(result.name), says, says, sign)
 
 
 def claims_table(view: View, folder: str) -> Markup:
@@ -274,7 +280,8 @@ def _claim_row(result: Result, folder: str, family: int) -> Markup:
     if result.contrast is None or result.verdict is None:
         return html(row, name, hypothesis, inline(result.why), chip("not measured"))
     comparison = result.comparison
-    lines = [with_interval(result), agreement(result).capitalize()]
+    interval = f"{with_interval(result)}, the {100 * result.coverage:.3g} % interval"
+    lines = [interval, agreement(result).capitalize()]
     if result.verdict == "undecided":
         lines.append(f"{smallest_effect(result)} would be decided in four of five such studies")
     if comparison.unit is Unit.TIMES:

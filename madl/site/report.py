@@ -346,13 +346,13 @@ def _registration(state: Ledger, pages: Sequence[Page]) -> str:
 
 
 def _predicted(pages: Sequence[Page]) -> str:
-    """A sentence: how many sittings lie in the interval that the others of their claim predict."""
+    """A sentence: how many processes lie in the interval that the others of their claim predict."""
     held, count = replication.predicted(pages)
     if not count:
         return ""
     return (
-        f" Of {count} sittings of claims on times, left out one by one, {held} lie in the interval "
-        f"in which the others expect {100 * LEVEL:g} of 100."
+        f" Of {count} processes of claims on times, left out one by one, {held} lie in the "
+        f"interval in which the others expect {100 * LEVEL:g} of 100."
     )
 
 
@@ -360,14 +360,22 @@ def _over_all(pages: Sequence[Page]) -> str:
     """A sentence: how many verdicts stay by Holm's method over the claims of all pages; "" of one
     claim.
     """
-    results = [result for page in pages for result in page.view.measured.values()]
+    results = {
+        (page.questions[0].id if page.questions else page.name, result.hypothesis): result
+        for page in pages
+        for result in page.view.measured.values()
+    }
     if len(results) < 2:
         return ""
-    p_values = {str(i): result.p for i, result in enumerate(results) if result.p is not None}
-    kept = sum(p <= ALPHA for p in holm(p_values).values())
-    decided = sum(result.decided in replication.DECIDED for result in results)
+    p_values = {key: result.p for key, result in results.items() if result.p is not None}
+    over_all = holm({str(i): p for i, p in enumerate(p_values.values())})
+    kept = {key for key, p in zip(p_values, over_all.values()) if p <= ALPHA}
+    decided = {key for key, result in results.items() if result.decided in replication.DECIDED}
+    lost = [f"{id} “{hypothesis}”" for id, hypothesis in decided if (id, hypothesis) not in kept]
+    falls = f"; not {' nor '.join(sorted(lost))}" if lost else ""
     return (
-        f" If all {len(results)} measured claims are one family, {kept} of {decided} stay decided."
+        f" If all {len(results)} measured claims are one family, {len(kept)} of {len(decided)} "
+        f"stay decided{falls}."
     )
 
 
