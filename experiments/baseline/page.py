@@ -7,12 +7,14 @@ other pages read it as `baseline.PASSES`.
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import combinations
+from statistics import fmean
 
 from experiments.baseline import design
 from madl.logbook.charts import Chart, category, intervals, level, percent
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
-from madl.logbook.numbers import ExactValue, exact
-from madl.logbook.records import Params, Records, Row, Values
+from madl.logbook.numbers import ExactValue, exact, percentage
+from madl.logbook.records import Params, Pending, Records, Row, Values
 from madl.logbook.values import Outcomes, per_cent
 from madl.training import baseline
 
@@ -74,8 +76,23 @@ def count(r: Records, name: str) -> ExactValue:
     return exact(round(model.value(name)), model.records)
 
 
+def apart(r: Records) -> ExactValue:
+    """The share of sentences that choose on which two seeds' models differ, a mean of all pairs.
+
+    Raises:
+        Pending: there is one seed alone.
+    """
+    records = baseline.fp32(r).records
+    if len(records) < 2:
+        raise Pending("the model of a second seed")
+    answers = [record.values["choosing"]["outcomes"] for record in records]
+    shares = [a.differing(b) / a.n for a, b in combinations(answers, 2)]
+    return percentage(fmean(shares), records)
+
+
 page.numbers(
     fp32=baseline.fp32,
+    apart=apart,
     guessing=baseline.guessing,
     parameters=partial(count, name="num_parameters"),
     tested=partial(count, name="num_test"),
