@@ -54,10 +54,14 @@ def test_the_rate_of_least_loss_is_taken_unless_it_is_next_to_a_collapse(losses,
         assert searches.preferred_rate(losses) == taken
 
 
-def test_a_table_of_rates_marks_the_chosen_one_and_refuses_another():
+def test_a_table_of_rates_marks_the_chosen_one_and_the_preferred_if_it_is_another():
     losses = {1e-5: 0.32, 3e-5: 0.31, 1e-4: 0.33}
     tuned = read(*(kept_of("x", {"validation_loss": v}, rate=r) for r, v in losses.items()))
-    (row,) = searches.rate_rows(tuned, {"A": {}}, "rate", chosen={"A": 3e-5})
-    assert row == {"model": "A", "1e-5": "0.3200", "3e-5": "0.3100, chosen", "1e-4": "0.3300"}
-    with pytest.raises(MadlError, match="A: tuning prefers the rate 3e-05, not 0.0001"):
-        searches.rate_rows(tuned, {"A": {}}, "rate", chosen={"A": 1e-4})
+
+    def row(**chosen):
+        (made,) = searches.rate_rows(tuned, {"A": {}}, "rate", chosen=chosen)
+        return [made["1e-5"], made["3e-5"], made["1e-4"]]
+
+    assert row(A=3e-5) == ["0.3200", "0.3100, chosen", "0.3300"]
+    assert row(A=1e-4) == ["0.3200", "0.3100, preferred", "0.3300, chosen"]
+    assert row(B=1e-4) == row(A=9.0) == ["0.3200", "0.3100", "0.3300"]

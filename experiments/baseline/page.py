@@ -7,10 +7,9 @@ other pages read it as `baseline.PASSES`.
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import combinations
-from statistics import fmean
 
 from experiments.baseline import design
+from madl.logbook.arms import answers_apart
 from madl.logbook.charts import Chart, category, intervals, level, percent
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Context, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact, percentage
@@ -85,9 +84,7 @@ def apart(r: Records) -> ExactValue:
     records = baseline.fp32(r).records
     if len(records) < 2:
         raise Pending("the model of a second seed")
-    answers = [record.values["choosing"]["outcomes"] for record in records]
-    shares = [a.differing(b) / a.n for a, b in combinations(answers, 2)]
-    return percentage(fmean(shares), records)
+    return percentage(answers_apart(baseline.fp32(r), "choosing"), records)
 
 
 page.numbers(

@@ -8,6 +8,7 @@ is one variant over its processes, with the share of the machine that other prog
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from statistics import fmean
 from typing import Any
 
@@ -158,6 +159,15 @@ def versus(a: Arm, b: Arm) -> Comparison:
         return stats.compare(a.groups, b.groups, unit_name=a.unit_name)
     except ValueError as error:
         raise MadlError(f"{a.label} and {b.label} cannot be compared: {error}") from error
+
+
+def answers_apart(models: Arm, *within: str) -> float:
+    """The share of answers, 0…1, in which two models of an arm differ: the mean over all pairs.
+
+    They have to be judged on the same sentences; `within` leads to those answers.
+    """
+    answers = replace(models, within=within or models.within).outcomes
+    return fmean(a.differing(b) / a.n for a, b in combinations(answers, 2))
 
 
 def arm(records: Records, label: str = "", /, *within: str | int, **where: Scalar) -> Arm:

@@ -4,6 +4,7 @@ A study is the list of its trials' values, in order. Nothing here knows a sample
 Units: trials are counted from 1; values are accuracies as fractions.
 """
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -59,10 +60,7 @@ def rate_rows(
 
     `models` maps names to parameters of their records; `rate` is the parameter with the learning
     rate; `within` holds the nested names under which the loss stands. What the design has `chosen`
-    for a model is marked.
-
-    Raises:
-        MadlError: `preferred_rate` takes another one.
+    for a model is marked, and `preferred_rate` if it is another one: of other models and data.
     """
     rows: list[Row] = []
     for name, where in models.items():
@@ -71,10 +69,11 @@ def rate_rows(
             for record in tuned.all(**where)
         }
         texts = {tried: f"{loss:.4f}" for tried, loss in losses.items()}
-        if name in chosen:
-            if (best := preferred_rate(losses)) != chosen[name]:
-                raise MadlError(f"{name}: tuning prefers the rate {best:g}, not {chosen[name]:g}")
-            texts[best] += ", chosen"
+        if chosen.get(name) in texts:
+            texts[chosen[name]] += ", chosen"
+            with contextlib.suppress(MadlError):
+                if (best := preferred_rate(losses)) != chosen[name]:
+                    texts[best] += ", preferred"
         rows.append({"model": name, **{scientific(tried): text for tried, text in texts.items()}})
     return rows
 

@@ -6,11 +6,10 @@ seed; and below them stands how far two FP32 models of different seeds are apart
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 from madl.logbook import stats
-from madl.logbook.arms import SEED, Arm, value_at
+from madl.logbook.arms import SEED, Arm, answers_apart, value_at
 from madl.logbook.charts import Chart
 from madl.logbook.records import Record, Row
 from madl.logbook.values import Estimate, Outcomes, Unit
@@ -93,11 +92,10 @@ def _two_seeds(view: View) -> Estimate | None:
     was trained.
     """
     records = [r for r in view.records_of(BASELINE) if "choosing" in r.values]
-    answers: list[Outcomes] = [r.values["choosing"]["outcomes"] for r in records]
-    if len(answers) < 2:
+    if len(records) < 2:
         return None
-    shares = [a.differing(b) / a.n for a, b in combinations(answers, 2)]
-    return Estimate(sum(shares) / len(shares), None, Unit.PERCENT, answers[0].n, len(answers))
+    share = answers_apart(Arm(label="FP32", records=tuple(records)), "choosing")
+    return Estimate(share, None, Unit.PERCENT, len(records), len(records))
 
 
 def _mean(shares: Sequence[float]) -> Estimate:
