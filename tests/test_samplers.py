@@ -48,14 +48,10 @@ def records():
     return read(*made)
 
 
-def test_choices_of_one_draw_are_a_pair_and_studies_the_units_but_beside_one_model(records):
+def test_choices_of_one_draw_are_a_pair_and_studies_of_one_model_are_averaged(records):
     made = lab.tpe_chooses_better(records).comparison
-    assert (made.units, made.population) == (4, "studies")
-    assert made.by_unit == pytest.approx((40 / TEST, 0, 60 / TEST, 40 / TEST))
-    by_model = lab.tpe_chooses_better_by_model(records).comparison
-    assert (by_model.units, by_model.population) == (2, "models")
-    assert by_model.by_unit == pytest.approx((20 / TEST, 50 / TEST))
-    assert by_model.effect == pytest.approx(made.effect)  # as many studies a model
+    assert (made.units, made.population) == (2, "models")
+    assert made.by_unit == pytest.approx((20 / TEST, 50 / TEST))
     made = lab.tpe_comes_close(records)
     assert (made.comparison.units, made.boundary) == (2, -design.MARGIN)
     assert made.comparison.by_unit == pytest.approx((-20 / TEST, -15 / TEST))
