@@ -37,16 +37,6 @@ def evidence() -> list[Page]:
     return pages(RunPlan(Project(), PROFILES["full"], workload), Store(DATA / "none"))
 
 
-def assert_best_rate(records: Sequence[Record], rate: float, name: str, *, least: float) -> None:
-    """That validation loss prefers this rate, with a worse one tried on either side of it."""
-    tried = sorted((one.case.params[name], one.values["validation_loss"]) for one in records)
-    rates, losses = zip(*tried)
-    best = losses.index(min(losses))
-    assert rates[best] == rate
-    assert best < len(rates) - 1
-    assert best > 0 or rates[0] == least  # the lowest that any was tried at
-
-
 def tuned_rate(records: Sequence[Record], name: str) -> float:
     """The rate that the collapse rule takes of these records of a tuning seed."""
     return preferred_rate({r.case.params[name]: r.values["validation_loss"] for r in records})
