@@ -481,7 +481,7 @@ def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> 
     plan = _plan(**given).whole
     store = plan.project.store
     with lifeline.guarded(store.root / "tmp"):
-        *_, views = replication.sit(plan, store, stems, times)
+        *_, views = replication.add_sittings(plan, store, stems, times)
     for view in views:
         for claim, outcome in replication.outcomes(view).items():
             click.echo(f"{claim:<45} {outcome}")

@@ -56,7 +56,7 @@ def test_a_further_sitting_measures_what_claims_on_times_read_and_counts_with_th
     list(runner.run(plan, store, [], Options()))
     before = executed(tmp_path)
     shutil.rmtree(store.root / "artifacts")  # as where records came from another machine
-    *_, (view,) = replication.sit(plan, store, [], 2)
+    *_, (view,) = replication.add_sittings(plan, store, [], 2)
     assert executed(tmp_path) == [*before, 1, 1]
     assert replication.outcomes(view)["toy.grows"].endswith("5 sittings")
     assert [r.case.params["process"] for r in replication.times_of(view)] == [1, 2, 3, 4, 5]
@@ -65,7 +65,7 @@ def test_a_further_sitting_measures_what_claims_on_times_read_and_counts_with_th
     assert shown.view.results["grows"].comparison.units == 5
     assert replication.predicted([shown]) == (5, 5)
     elsewhere = Store(tmp_path / "elsewhere")  # of this machine, whose sittings are published
-    *_, (view,) = replication.sit(plan, elsewhere, ["toy"], 1)
+    *_, (view,) = replication.add_sittings(plan, elsewhere, ["toy"], 1)
     assert replication.outcomes(view)["toy.grows"].endswith("6 sittings")
     assert [path.parent.name for path in elsewhere.root.rglob("records/*/*.json")] == ["toy"]
 
@@ -77,12 +77,12 @@ def test_another_machine_first_measures_the_sittings_of_the_plan(plan, tmp_path,
     there = [replace(r, run=replace(r.run, host="far away")) for r in first if r]
     publish(there, page)
     before = executed(tmp_path)
-    *_, (view,) = replication.sit(plan, Store(plan.project.state), [], 1)
+    *_, (view,) = replication.add_sittings(plan, Store(plan.project.state), [], 1)
     assert executed(tmp_path) == [*before, 1, 1, 1]
     assert replication.outcomes(view)["toy.grows"].endswith("3 sittings")
     monkeypatch.setenv("TOY_FAIL", "1")
     with pytest.raises(MadlError, match="a case of toy failed: the toy was told to fail"):
-        list(replication.sit(plan, Store(plan.project.state), [], 1))
+        list(replication.add_sittings(plan, Store(plan.project.state), [], 1))
 
 
 def test_what_cannot_be_timed_here_is_not_measured_again(plan, monkeypatch):
@@ -91,7 +91,7 @@ def test_what_cannot_be_timed_here_is_not_measured_again(plan, monkeypatch):
     list(runner.run(plan, store, [], Options()))
     monkeypatch.setenv("TOY_MISSING", "no such device")
     with pytest.raises(MadlError, match="nothing to repeat"):
-        list(replication.sit(plan, store, [], 1))
+        list(replication.add_sittings(plan, store, [], 1))
 
 
 def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):

@@ -5,13 +5,13 @@ beside its accuracy, the share of test answers that are not those of the FP32 mo
 seed; and below them stands how far two FP32 models of different seeds are apart.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from madl.logbook import stats
 from madl.logbook.arms import SEED, Arm, answers_apart, value_at
 from madl.logbook.charts import Chart
 from madl.logbook.records import Record, Row
+from madl.logbook.searches import mean_estimate
 from madl.logbook.values import Estimate, Outcomes, Unit
 from madl.site.views import View
 
@@ -61,9 +61,8 @@ def _fp32(view: View) -> Mapping[Answered, Outcomes]:
     names = dict.fromkeys((*view.experiment.needs, view.name, BASELINE))
     records = [record for name in names for record in view.records_of(name)]
     kept = [r for r in records if _is_fp32(r) and "outcomes" in r.values]
-    return {
-        _answered(record, record.values["outcomes"]): record.values["outcomes"] for record in kept
-    }
+    answers: list[Outcomes] = [record.values["outcomes"] for record in kept]
+    return {_answered(record, given): given for record, given in zip(kept, answers)}
 
 
 def _answered(record: Record, outcomes: Outcomes) -> Answered:
@@ -82,7 +81,7 @@ def _changed(arm: Arm, fp32: Mapping[Answered, Outcomes]) -> Estimate | None:
     ]
     if all(map(_is_fp32, arm.records)) or any(of_fp32 is None for _, of_fp32 in pairs):
         return None
-    return _mean([a.differing(b) / a.n for a, b in pairs if b is not None])
+    return mean_estimate([a.differing(b) / a.n for a, b in pairs if b is not None])
 
 
 def _two_seeds(view: View) -> Estimate | None:
@@ -96,11 +95,3 @@ def _two_seeds(view: View) -> Estimate | None:
         return None
     share = answers_apart(Arm(label="FP32", records=tuple(records)), "choosing")
     return Estimate(share, None, Unit.PERCENT, len(records), len(records))
-
-
-def _mean(shares: Sequence[float]) -> Estimate:
-    """The mean of the models' shares, with its interval if there are several."""
-    if len(shares) == 1:
-        return Estimate(shares[0], None, Unit.PERCENT, 1)
-    mean = stats.mean(shares, unit=Unit.PERCENT, unit_name=stats.MODELS)
-    return Estimate(mean.effect, mean.interval.of_share(), Unit.PERCENT, 0, len(shares))

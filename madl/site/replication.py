@@ -112,7 +112,9 @@ def claimed_cases(plan: RunPlan, store: Store) -> ExplicitPlan:
     return explicit_plan(replace(plan, profile=PROFILES["full"]), read.values())
 
 
-def sit(plan: RunPlan, store: Store, stems: Sequence[str], times: int) -> Iterator[list[View]]:
+def add_sittings(
+    plan: RunPlan, store: Store, stems: Sequence[str], times: int
+) -> Iterator[list[View]]:
     """Measure claims on times in so many further sittings; yield the pages' views after each.
 
     They are views of this machine: where it has not measured the sittings of the plan, it does so
@@ -125,8 +127,10 @@ def sit(plan: RunPlan, store: Store, stems: Sequence[str], times: int) -> Iterat
     for stem in stems:
         plan.project.load(stem)
     for number in range(1, times + 1):
-        views = [(v, _on_this_machine(v, store)) for v in _timed(plan, store, stems)]
-        work = explicit_plan(plan.whole, [c for shown, here in views for c in _next(shown, here)])
+        views = [(v, _on_this_machine(v, store)) for v in _timed_views(plan, store, stems)]
+        work = explicit_plan(
+            plan.whole, [c for shown, here in views for c in _next_cases(shown, here)]
+        )
         for progress in runner.run(work, store, [here.name for _, here in views], Options()):
             if progress.record.status == "failed":
                 name = progress.record.case.experiment
@@ -135,7 +139,7 @@ def sit(plan: RunPlan, store: Store, stems: Sequence[str], times: int) -> Iterat
         yield [_on_this_machine(shown, store) for shown, _ in views]
 
 
-def _timed(plan: RunPlan, store: Store, stems: Sequence[str]) -> list[View]:
+def _timed_views(plan: RunPlan, store: Store, stems: Sequence[str]) -> list[View]:
     """The views that pages show, of those with claims on times that this machine can measure."""
     views = [page.view for page in pages(plan, store) if not stems or page.name in stems]
     if views := [view for view in views if _measurable(view)]:
@@ -162,7 +166,7 @@ def _on_this_machine(view: View, store: Store) -> View:
     return View(name=view.name, evidence=Evidence(plan=view.plan, source=record_of))
 
 
-def _next(shown: View, here: View) -> list[Case]:
+def _next_cases(shown: View, here: View) -> list[Case]:
     """The cases of the plan's sittings that this machine lacks, else those of the next sitting."""
 
     def is_missing(case: Case) -> bool:
