@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madl.machine.device import cpu_info
 from madl.training.data import Encoded, batches_by_length, shuffled_batches
 
 log = logging.getLogger(__name__)
@@ -160,12 +161,15 @@ def evaluate(
 
 
 def has_fast_bf16(device: str) -> bool:
-    """Whether bfloat16 products are faster than float32 here, rather than emulated."""
+    """Whether products in bfloat16 take less time than in float32 here.
+
+    On CPUs: those of AMX tiles, and of AMD's cores. An Intel core without AMX does as many
+    bfloat16 as float32 operations a cycle, and a step takes 1.4 to 1.6 times as long.
+    """
     if device == "cuda":
         return torch.cuda.is_bf16_supported()
-    return "AVX512" in torch.backends.cpu.get_cpu_capability() and bool(
-        torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    is_amd = "AuthenticAMD" in cpu_info("vendor_id")
+    return torch.cpu._is_amx_tile_supported() or (is_amd and torch.cpu._is_avx512_bf16_supported())
 
 
 def _autocast(device: str, *, enabled: bool) -> torch.autocast:
