@@ -10,7 +10,7 @@ from experiments.lab0_lora import design, page, study
 from experiments.lab0_lora.adapters import LoraLinear, adapt_, merge_, nested_sum
 from madl.compression.size import num_parameters
 from madl.logbook.experiment import PROFILES
-from madl.logbook.records import read_published
+from madl.logbook.records import Records, read_published
 from madl.training import baseline, workloads
 from tests.synthetic import DATA, tuned_rate
 
@@ -85,23 +85,23 @@ def test_a_layer_plus_its_scaled_product_is_merged_into_a_plain_one_that_compute
 def params(tiny_model, tiny_dataset):
     workload = workloads.resolve("snippets", model=str(tiny_model), dataset=str(tiny_dataset))
     plan = SimpleNamespace(profile=PROFILES["smoke"], workload=workload.params())
-    return lambda method, rate=1e-2: page.one_pass(plan, 10, method, rate)
+    return lambda way, rate=1e-2: page.one_pass(plan, 10, way, rate)
 
 
 def test_a_seed_gives_every_way_the_same_start_and_frozen_embeddings_stand_still(params):
-    start = {m: study.untrained(params(m), m) for m in ("full", "frozen", "lora")}
-    batch = baseline.load_splits(params("full")).test.batch(range(4))
-    logits = [model.eval()(**batch).logits for model in start.values()]
+    ways = {way: params(way) for way in design.WAYS}
+    batch = baseline.load_splits(ways[design.FULL]).test.batch(range(4))
+    start = [study.untrained(way, way["method"]) for way in ways.values()]
+    logits = [model.eval()(**batch).logits for model in start]
     assert all(torch.equal(one, logits[0]) for one in logits)
-    before = study.untrained(params("frozen"), "frozen").state_dict()
-    after = study.trained(params("frozen"), "cpu").state_dict()
+    before = study.untrained(ways[design.FROZEN], "frozen").state_dict()
+    after = study.trained(ways[design.FROZEN], "cpu").state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert {name for name in before if "embeddings" in name.split(".")}.isdisjoint(moved)
     assert any("query" in name for name in moved)
 
 
-@pytest.mark.parametrize("method", design.RATES)
-def test_the_rates_are_those_that_the_tuning_seed_prefers(method):
-    tuned = [one for one in read_published(TUNED) if one.case.params["method"] == method]
-    on_folds = [one for one in tuned if "draw" not in one.case.params]
-    assert tuned_rate(on_folds, "learning_rate") == design.RATES[method]
+@pytest.mark.parametrize("way", design.WAYS)
+def test_the_rates_are_those_that_the_tuning_seed_prefers(way):
+    tuned = Records(read_published(TUNED)).where(**design.WAYS[way])
+    assert tuned_rate(tuned, "learning_rate") == design.RATES[way]

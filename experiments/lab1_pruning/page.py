@@ -393,7 +393,7 @@ def costs(r: Records) -> Sequence[Row]:
     ]
 
 
-page.power(design.TRUTHS)
+page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))
 
 
 @page.table

@@ -396,7 +396,7 @@ def gain(r: Records, width: int) -> Estimate:
     return qat(same, width) - ptq(same, width)
 
 
-page.power(design.TRUTHS, claims=len(design.TRUTHS))
+page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS), claims=len(design.TRUTHS))
 
 
 @page.table

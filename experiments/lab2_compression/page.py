@@ -19,7 +19,7 @@ from madl.logbook import searches
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import CUT, TUNING_SEED, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, CUT, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact
 from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.values import Unit, scientific
@@ -267,4 +267,4 @@ def rates(r: Records) -> Sequence[Row]:
     ]
 
 
-page.power(design.TRUTHS)
+page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))

@@ -21,7 +21,7 @@ from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, level, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare, contrast
-from madl.logbook.experiment import CUT, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, CUT, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact, percentage
 from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.searches import mean_estimate
@@ -257,4 +257,4 @@ def models(r: Records) -> Sequence[Row]:
     return rows
 
 
-page.power(design.TRUTHS)
+page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))

@@ -20,7 +20,7 @@ from madl.logbook import searches, stats
 from madl.logbook.arms import SEED, Arm, arm
 from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent, span
 from madl.logbook.claims import Contrast, compare, contrast
-from madl.logbook.experiment import CUT, TUNING_SEED, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, CUT, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact, percentage
 from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.values import Unit
@@ -383,4 +383,4 @@ def rates(r: Records) -> Sequence[Row]:
     return [first, *searches.rate_rows(r.tuning, trainings, "full_learning_rate", "judged")]
 
 
-page.power(design.TRUTHS)
+page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))

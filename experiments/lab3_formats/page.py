@@ -431,4 +431,4 @@ def rates(r: Records) -> Sequence[Row]:
     return rate_rows(r.tuning, trainings, "tune_learning_rate")
 
 
-page.power(design.TRUTHS)
+page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))

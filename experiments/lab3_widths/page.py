@@ -19,7 +19,7 @@ from madl.logbook import searches
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, cells, level, line, linear, span
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import TUNING, TUNING_SEED, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, NumberFn, computed, exact
 from madl.logbook.records import Params, Record, Records, Row
 from madl.training import baseline
@@ -324,7 +324,7 @@ def models(r: Records) -> Sequence[Row]:
     ]
 
 
-page.power(design.TRUTHS)
+page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))
 
 
 @page.table

@@ -38,6 +38,7 @@ TUNING = "_tuning"  # ends the name of the experiment of a page's cases on the t
 TUNING_SEED = 0  # chooses everything, by validation loss
 CONFIRMING_SEEDS = (10, 11, 12, 13, 14)  # judge what was chosen
 FURTHER_SEEDS = (15, 16, 17, 18, 19)  # judge primary claims, too
+NUM_SEEDS = len(CONFIRMING_SEEDS) + len(FURTHER_SEEDS)  # behind a primary claim
 
 CUT = "an encoder that can be cut"  # what a model must have for some experiments
 EXPORT = "a graph that can be captured"
@@ -278,7 +279,7 @@ class Experiment:
         """Declare a function that gives a text that a case captured, such as an error message."""
         return self._show("output", fn)
 
-    def power(self, truths: Truths, *, units: int = len(CONFIRMING_SEEDS), claims: int = 0) -> None:
+    def power(self, truths: Truths, *, units: int = NUM_SEEDS, claims: int = 0) -> None:
         """Declare the table `power`: how likely the design decides, for each of the assumed truths.
 
         `units` counts what is drawn at random (seeds, studies). `claims` is the size of Holm's
