@@ -183,11 +183,12 @@ def training_recipe(
 
 
 def retrain_(model: "nn.Module", params: Params, device: str, *, prefix: str = "tune_") -> None:
-    """Train a changed model for one epoch more, in place, by the parameters with that prefix."""
+    """Train a changed model on, in place, by the parameters with that prefix; by default a pass."""
     from madl.training.train import train
 
     examples = load_splits(params).train.first(optional(params, f"{prefix}examples"))
-    by = training_recipe(params, prefix=prefix, epochs=1)
+    passes = integer(params, f"{prefix}epochs") if f"{prefix}epochs" in params else 1
+    by = training_recipe(params, prefix=prefix, epochs=passes)
     train(model, examples, by, device=device)
 
 
