@@ -43,17 +43,17 @@ def test_every_look_is_kept_and_the_best_and_the_last_are_judged_on_all_of_test(
     assert last["outcomes"] == values["models"]["last"]["test"]["outcomes"]
 
 
-def searched(losses, points, seed=10, draw=0):
+def searched(accuracies, points, seed=10, draw=0):
     params = {"part": "study", "sampler": "tpe", "seed": seed, "trial_draw": draw}
-    found = {"names": ["a", "b"], "points": points, "losses": losses}
+    found = {"names": ["a", "b"], "points": points, "accuracies": accuracies}
     return kept_of("lab2_samplers", found, **params)
 
 
 def test_the_best_of_all_studies_is_the_trial_that_validation_prefers_but_for_the_whole_model():
     r = read(
-        searched([0.5, 0.4], [[1, 1], [1, 2]]),
-        searched([0.5, 0.3, 0.3, 0.1], [[2, 1], [2, 2], [3, 2], [3, 3]], draw=4),
-        searched([0.2], [[9, 9]], seed=11),
+        searched([0.5, 0.6], [[1, 1], [1, 2]]),
+        searched([0.5, 0.7, 0.7, 0.9], [[2, 1], [2, 2], [3, 2], [3, 3]], draw=4),
+        searched([0.8], [[9, 9]], seed=11),
     )
     found, point = best_trial(r, 10)
     assert found.case.params["trial_draw"] == 4
