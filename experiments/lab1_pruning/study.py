@@ -23,7 +23,7 @@ from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.machine import timing
 from madl.training import baseline, compressed
-from madl.training.data import batches_by_length
+from madl.training.data import batches_by_length, middle_batch
 from madl.training.train import EVALUATION_BATCH, evaluate
 
 BINS = 60
@@ -78,8 +78,7 @@ def prune_(model: nn.Module, params: Params) -> list[Tensor]:
 def calibration(params: Params) -> dict[str, Tensor]:
     """A batch of training sentences of middle length: for L1's thresholds of inputs, and Wanda."""
     data = baseline.load_splits(params).train.first(32 * design.CALIBRATION_SENTENCES)
-    batches = list(batches_by_length(data, design.CALIBRATION_SENTENCES))
-    return data.batch(batches[len(batches) // 2])
+    return middle_batch(data, design.CALIBRATION_SENTENCES)
 
 
 def train_on_(model: nn.Module, masks: list[Tensor], params: Params, ctx: Context) -> None:

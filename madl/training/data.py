@@ -203,6 +203,12 @@ def batches_by_length(data: Encoded, batch_size: int) -> Iterator[list[int]]:
         yield order[start : start + batch_size]
 
 
+def middle_batch(data: Encoded, batch_size: int) -> dict[str, Tensor]:
+    """A batch of examples of middle length, alike in length, so that it has hardly any padding."""
+    batches = list(batches_by_length(data, batch_size))
+    return data.batch(batches[len(batches) // 2])
+
+
 def shuffled_batches(data: Encoded, batch_size: int, seed: int) -> list[list[int]]:
     """Batches of indices of one epoch, in random order; texts of a batch are of similar length."""
     rng = random.Random(seed)
