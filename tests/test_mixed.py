@@ -83,11 +83,12 @@ def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(model
 
 
 @pytest.fixture
-def searching(model, sentences, ctx):
+def searching(model, sentences, ctx, monkeypatch):
     def search(**changes):
         params = {"formats": design.OFFERED["narrow"], "sampler": "tpe", "seed": 0, "trials": 12}
-        return study.search_mix(copy.deepcopy(model), {**params, **changes}, ctx)
+        return study.search_mix({**params, "by": "validation_loss", **changes}, ctx)
 
+    monkeypatch.setattr(baseline, "fine_tuned", lambda params, ctx: copy.deepcopy(model))
     return search
 
 
@@ -101,6 +102,13 @@ def test_a_trial_over_the_budget_is_not_evaluated(searching, monkeypatch):
     assert searching(budget=3.0)["tried"] == [None] * 12
 
 
+def test_a_search_may_begin_with_each_format_for_all_layers(searching, model, ctx):
+    few = {"formats": "8 2 2, 8 4 4, 16 2 2, 16 4 4", "trials": 4}
+    found = searching(**few, begin=study.UNIFORM)
+    alone = study.judge_single_formats(copy.deepcopy(model), few, ctx)["tried"]
+    assert found["tried"] == [one["validation_loss"] for one in alone]
+
+
 def tuned(order_loss=0.38):
     names = ["a.0.key", "a.0.query", "classifier"]
     chosen = {"names": names, "bits": 5.0}
@@ -111,8 +119,8 @@ def tuned(order_loss=0.38):
     second = {"layers": "012", "validation_loss": 0.4, "tried": [None, 0.5, 0.4]}
     order = {"layers": "011", "validation_loss": order_loss}
     cases = [
-        ({"part": "search", "formats": asked}, {**chosen, **first}),
-        ({"part": "search", "formats": narrow}, {**chosen, **second}),
+        ({"part": "search", "study": "asked", "formats": asked}, {**chosen, **first}),
+        ({"part": "search", "study": "searched", "formats": narrow}, {**chosen, **second}),
         (
             {"part": "sensitivity", **ENDS},
             {**chosen, **order, "moved": dict(zip(names, (0.3, 0.1, 0.2)))},

@@ -1,9 +1,9 @@
 """Question 3.1: does a width for every layer, searched or by sensitivity, beat one for all?
 
 Every Linear layer's weight, bias and input become fixed point. As asked for, a search gives a layer
-8, 16 or 32 bits, of which 2, 4 or 8 lie after the point; bits are free. From 4 to 6 bits a model
-may take five a weight, and a layer's width says where its point lies. Mixes are chosen on the
-tuning seed, by validation loss, and reach `cases` as parameters.
+8, 16 or 32 bits, of which 2, 4 or 8 lie after the point; bits are free, and a trial trains. From 4
+to 6 bits a model may take five a weight, and a layer's width says where its point lies. Mixes are
+chosen on the tuning seed and reach `cases` as parameters.
 
 Units: bits per weight; losses and how far they move in nats.
 """
@@ -17,9 +17,9 @@ from experiments.lab3_widths import design
 from madl.compression.roles import ROLES, block, role
 from madl.logbook import searches
 from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, category, cells, level, line, linear, span
+from madl.logbook.charts import Chart, category, cells, level, line, linear, percent, span
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
+from madl.logbook.experiment import TUNING, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, NumberFn, computed, exact
 from madl.logbook.records import Params, Record, Records, Row
 from madl.training import baseline
@@ -28,6 +28,7 @@ page = Experiment(title="Mixed precision: a width for every layer", needs=("base
 
 STEM = "lab3_widths"
 RIVAL, WIDE = str(design.RIVAL_BITS), str(design.WIDE_BITS)  # mixes of one width
+UNIFORM = "one format for all"  # that a search may begin with, as its study reads it
 LABELS = {
     "asked": "8, 16 or 32 bits, searched",
     "asked 16": "16 bits for all",
@@ -37,6 +38,12 @@ LABELS = {
     "blind": "4 or 6 bits, in random orders",
     "5": "5 bits for all",
     "6": "6 bits for all",
+}
+STUDIES = {  # on the tuning seed: formats offered, what a trial is worth, what it begins with
+    "asked": ("asked", "validation_accuracy", None),
+    "asked, begun with one format": ("asked", "validation_accuracy", UNIFORM),
+    "asked, as quantized": ("asked", "validation_accuracy", None),
+    "searched": ("narrow", "validation_loss", None),
 }
 WITHIN_BUDGET = ("searched", "ordered")  # mixes, of which the one of less loss is trained on
 HEAD = "head"  # of the layers that stand in no block
@@ -52,13 +59,25 @@ def block_names(layers: Iterable[str]) -> list[str]:
 def tuning(plan: Plan) -> Iterable[Params]:
     choose, base = plan.profile.choose, baseline.drawn_params(plan, TUNING_SEED)
     yield {"part": "sensitivity", **base, **design.ENDS}
-    for offered, budget in (("asked", None), ("narrow", design.BUDGET_BITS)):
-        formats = {**base, "formats": design.OFFERED[offered]}
-        study = {"sampler": design.SAMPLER, "trials": choose(smoke=3, quick=design.TRIALS)}
-        yield {"part": "search", **formats, "budget": budget, **study}
-        yield {"part": "one format", **formats}
+    size = {"sampler": design.SAMPLER, "trials": choose(smoke=3, quick=design.TRIALS)}
+    for name, (offered, by, begin) in STUDIES.items():
+        study = {"study": name, "by": by, "begin": begin, **size}
+        if name != "searched":
+            study |= trial_params(plan) if name != "asked, as quantized" else {}
+        budget = design.BUDGET_BITS if offered == "narrow" else None
+        formats = {"formats": design.OFFERED[offered], "budget": budget}
+        yield {"part": "search", **base, **formats, **study}
+    for offered in ("asked", "narrow"):
+        yield {"part": "one format", **base, "formats": design.OFFERED[offered]}
     for rate in choose(smoke=design.RATES_TRIED[:1], quick=design.RATES_TRIED):
         yield {"part": "trained", **base, **design.ENDS, **baseline.retraining_params(plan, rate)}
+
+
+def trial_params(plan: Plan) -> Params:
+    """Parameters of the training of a trial: the first part of the training sentences."""
+    recipe = baseline.retraining_params(plan, design.RATES["asked"])
+    trial = {name.replace("tune_", "trial_"): value for name, value in recipe.items()}
+    return {**trial, "trial_examples": plan.profile.choose(smoke=32, quick=design.TRIAL_SENTENCES)}
 
 
 def mixes(tuned: Records) -> dict[str, Params]:
@@ -86,8 +105,7 @@ def best_for_all(tuned: Records, offered: str, width: int) -> Mapping[str, Any]:
 def choices(tuned: Records) -> dict[str, Record]:
     """Mix → the tuning seed's record that chose a format for each of its layers."""
     return {
-        "asked": tuned.single(part="search", formats=design.OFFERED["asked"]),
-        "searched": tuned.single(part="search", formats=design.OFFERED["narrow"]),
+        **{name: tuned.single(part="search", study=name) for name in ("asked", "searched")},
         "ordered": tuned.single(part="sensitivity"),
     }
 
@@ -111,10 +129,11 @@ def cases(plan: Plan) -> Iterable[Params]:
             yield {"part": "untrained", "mix": "blind", "order": order, **base, **design.ENDS}
         for name in (best, RIVAL):
             yield {"part": "trained", "mix": name, **base, **by_name[name], **rates["mix"]}
+        for name in ("asked", "asked 16"):
+            yield {"part": "trained", "mix": name, **base, **by_name[name], **rates["asked"]}
     base = baseline.drawn_params(plan, plan.seeds[0])
     for name in block_names(tuned.single(part="sensitivity").values["names"]):
         yield {"part": "sensitivity", "block": name, **base, "formats": design.OFFERED["ends"]}
-    yield {"part": "trained", "mix": "asked", **base, **by_name["asked"], **rates["asked"]}
 
 
 page.quick(lambda params: params["part"] == "sensitivity" and params["block"] == "0")
@@ -143,23 +162,24 @@ def repeated_for_orders(a: Arm, orders: Arm) -> Arm:
 
 @page.claim(primary=True)
 def a_mix_beats_one_width(r: Records) -> Contrast:
-    """From 4 to 6 bits, the mix of widths that the tuning seed prefers, trained on for a pass, is
-    more accurate than 5 bits for all layers, trained as long at the same rate."""
+    """A width for each layer beats one width: a mix of 4 to 6 bits, the tuning seed's choice, is
+    more accurate than 5 bits for all layers, both trained on for a pass at the same rate."""
     return compare(trained(r, preferred(r.tuning)), trained(r, RIVAL))
 
 
 @page.claim(primary=True)
 def order_matters(r: Records) -> Contrast:
-    """Narrowing from 6 to 4 bits the layers that alone move a loss least is more accurate than
-    narrowing layers in blind orders."""
+    """Sensitivity orders layers better than chance: narrowing from 6 to 4 bits those that alone
+    move a loss least is more accurate than narrowing layers in blind orders."""
     orders = untrained(r, "blind")
     return compare(repeated_for_orders(untrained(r, "ordered"), orders), orders)
 
 
 @page.claim
 def search_as_asked_for(r: Records) -> Contrast:
-    """As quantized: a searched format of 8, 16 or 32 bits for each layer over 16 bits for all."""
-    return compare(untrained(r, "asked"), untrained(r, "asked 16"))
+    """As asked for: a searched format of 8, 16 or 32 bits for each layer over 16 bits for all, both
+    trained on for a pass."""
+    return compare(trained(r, "asked"), trained(r, "asked 16"))
 
 
 @page.claim
@@ -229,6 +249,10 @@ page.numbers(
     asked16=partial(untrained, mix="asked 16"),
     asked8=partial(untrained, mix="asked 8"),
     asked_trained=partial(trained, mix="asked"),
+    asked16_trained=partial(trained, mix="asked 16"),
+    asked_gain=search_as_asked_for,
+    asked_bits=computed(choice("asked"), lambda record: round(record.values["bits"], 1)),
+    order_gain=order_matters,
     searched_over_one=search_over_one_width,
     most_to_win=lambda r: compare(untrained(r, WIDE), untrained(r, RIVAL)),
     trials=computed(choice("asked"), lambda record: len(record.values["tried"])),
@@ -246,28 +270,25 @@ page.numbers(
 
 @page.chart
 def curves(r: Records) -> Chart:
-    """Least validation loss up to each trial of both searches; None before a mix is in budget."""
-    records = choices(r.tuning)
-    so_far = {
-        LABELS[name]: searches.least_so_far(records[name].values["tried"])
-        for name in ("asked", "searched")
+    """The highest validation accuracy up to each trial of the searches as asked for."""
+    titles = {
+        "asked": "trials trained on",
+        "asked, begun with one format": "trained on, begun with one format for all",
+        "asked, as quantized": "trials as quantized",
     }
-    levels = {
-        LABELS["asked 16"]: best_for_all(r.tuning, "asked", 16),
-        LABELS[RIVAL]: best_for_all(r.tuning, "narrow", design.RIVAL_BITS),
-        LABELS["ordered"]: records["ordered"].values,
-    }
-    startup = records["asked"].values["settings"]["startup_trials"]
+    found = {name: r.tuning.single(part="search", study=name).values for name in titles}
+    so_far = {titles[name]: searches.highest_so_far(v["tried"]) for name, v in found.items()}
+    sixteen = best_for_all(r.tuning, "asked", 16)["validation_accuracy"]
     return Chart(
         [
             {"trial": i + 1, **dict(zip(so_far, values, strict=True))}
             for i, values in enumerate(zip(*so_far.values(), strict=True))
         ],
         x=linear("trial", "trials"),
-        y=linear(label="least validation loss so far", unit="nats"),
+        y=percent("highest validation accuracy so far"),
         marks=[
-            span(0.5, startup + 0.5, "drawn at random"),
-            *(level(values["validation_loss"], name) for name, values in levels.items()),
+            span(0.5, found["asked"]["num_at_random"] + 0.5, "drawn at random"),
+            level(sixteen, LABELS["asked 16"]),
             *(line(name, markers=False) for name in so_far),
         ],
     )
@@ -324,7 +345,7 @@ def models(r: Records) -> Sequence[Row]:
     ]
 
 
-page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))
+page.power(design.TRUTHS)
 
 
 @page.table
