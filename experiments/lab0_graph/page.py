@@ -43,6 +43,9 @@ page.numbers(
     inside=value("inside"),
     readers=value("erase", "users"),
     unfused=value("unfused"),
+    moved_nodes=value("moved", "nodes"),
+    moved_inside=value("moved", "inside"),
+    moved_random=value("moved", "random"),
     sentences=value("sentences"),
     random=value("random"),
     clean=value("clean"),
@@ -212,6 +215,7 @@ def dropped(r: Records) -> Chart:
     rows = [
         ("as captured", v["operators"]["dropout"], v["inside"]),
         ("after the pass", v["operators_after"].get("dropout", 0), v["inside"]),
+        ("moved by torchao", v["moved"]["nodes"], v["moved"]["inside"]),
         ("attention unfused", v["unfused"], 0),
     ]
     return Chart(

@@ -24,6 +24,7 @@ from madl.logbook.records import Params, Values
 from madl.training import baseline, models
 from madl.training.data import Encoded, batches_by_length
 
+TRAINING_ARGUMENT = 2  # position of `train` in dropout
 NODE_KINDS = ("placeholder", "get_attr", "call_function", "call_module", "call_method", "output")
 
 
@@ -43,6 +44,7 @@ def study(model: nn.Module, example: Batch, data: Encoded) -> dict[str, Any]:
     """
     training = graphs.capture(model, example, training=True)
     evaluation = graphs.capture(model, example, training=False)
+    moved = moved_to_evaluation(training)
     first = dropout_nodes(training.graph)[0]
     return {
         "nodes": [node.to_json() for node in graphs.describe(training.graph)],
@@ -50,6 +52,13 @@ def study(model: nn.Module, example: Batch, data: Encoded) -> dict[str, Any]:
         "operators": operators(training.graph),
         "operators_after": operators(remove_dropout(training.graph)),
         "inside": len(attention_dropouts(training.graph)),
+        "moved": {
+            "nodes": sum(
+                node.args[TRAINING_ARGUMENT] is True for node in dropout_nodes(moved.graph)
+            ),
+            "inside": len(attention_dropouts(moved.graph)),
+            "random": num_differing(_logits(moved, data), _logits(moved, data)),
+        },
         "unfused": len(dropout_nodes(capture_unfused(model, example))),
         "erase": {
             "node": first.name,
@@ -167,6 +176,13 @@ def erase_without_redirecting(graph: fx.Graph, name: str) -> str | None:
     except RuntimeError as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def moved_to_evaluation(module: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a training graph that torchao's `move_exported_model_to_eval` has gone over."""
+    from torchao.quantization.pt2e import move_exported_model_to_eval
+
+    return move_exported_model_to_eval(with_graph(module, _copy(module.graph)))
 
 
 def _copy(graph: fx.Graph) -> fx.Graph:
