@@ -16,7 +16,7 @@ from tests.synthetic import evidence
 SOURCES = sorted((ROOT / "templates" / "notebooks").glob("[!_]*.py"))
 NAMES = [path.stem for path in SOURCES]
 CHANGED = {  # the one parameter of each: as it is, and as a student might set it
-    "lab0": ("MARGIN = 3.0", "MARGIN = 1.0"),
+    "lab0": ("MARGIN = 1.0", "MARGIN = 3.0"),
     "lab1": ("GIVE_AWAY = 2.0", "GIVE_AWAY = 0.1"),
     "lab2": ("BUDGET = 10", "BUDGET = 3"),
     "lab3": ("BITS = 5", "BITS = 8"),
