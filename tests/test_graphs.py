@@ -38,6 +38,7 @@ def bert(tiny_model):
 
 
 def test_torchao_switches_dropout_nodes_off_in_a_copy_and_leaves_attention_s(bert):
+    pytest.importorskip("torchao", reason="it makes transformers slow to import, so it is optional")
     model, batch = bert
     training = graphs.capture(model, batch, training=True)
     moved = study.moved_to_evaluation(training)

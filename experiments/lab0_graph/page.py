@@ -1,9 +1,11 @@
 """Question 0.1: the classifier as an FX graph, and two ways to take dropout out of it."""
 
+import importlib.util
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -32,23 +34,34 @@ def cases(plan: Plan) -> Iterable[Params]:
     untrained = baseline.untrained_params(plan, plan.seeds[0])  # no training changes the graph
     probe = plan.profile.choose(smoke=32, quick=design.PROBE_SENTENCES)
     yield {"method": "graph", **untrained, "probe_sentences": probe}
+    for method in plan.profile.choose(smoke=(), quick=("moved",)):
+        yield {"method": method, **untrained, "probe_sentences": probe}
 
 
-page.quick(lambda params: True)
+page.quick(lambda params: params["method"] == "graph")
 
+
+@page.unavailable
+def without_torchao(params: Params) -> str | None:
+    if params["method"] != "moved" or importlib.util.find_spec("torchao"):
+        return None
+    return "torchao is not installed: pip install torchao==0.18.0"
+
+
+of_graph = partial(value, method="graph")
 
 page.numbers(
-    nodes=value("nodes"),
-    dropouts=value("operators", "dropout"),
-    inside=value("inside"),
-    readers=value("erase", "users"),
-    unfused=value("unfused"),
-    moved_nodes=value("moved", "nodes"),
-    moved_inside=value("moved", "inside"),
-    moved_random=value("moved", "random"),
-    sentences=value("sentences"),
-    random=value("random"),
-    clean=value("clean"),
+    nodes=of_graph("nodes"),
+    dropouts=of_graph("operators", "dropout"),
+    inside=of_graph("inside"),
+    readers=of_graph("erase", "users"),
+    unfused=of_graph("unfused"),
+    moved_nodes=value("nodes", method="moved"),
+    moved_inside=value("inside", method="moved"),
+    moved_random=value("random", method="moved"),
+    sentences=of_graph("sentences"),
+    random=of_graph("random"),
+    clean=of_graph("clean"),
 )
 
 
@@ -173,7 +186,7 @@ def _short(operator: str) -> str:
 
 @page.drawing(panels=graph_panels, alt=graph_alt)
 def graph(r: Records) -> Sequence[Row]:
-    return graph_rows(r.single().values["nodes"])
+    return graph_rows(r.single(method="graph").values["nodes"])
 
 
 def redirect_panels(rows: Sequence[Row]) -> list[Panel]:
@@ -201,7 +214,7 @@ def redirect_alt(rows: Sequence[Row]) -> str:
 @page.drawing(panels=redirect_panels, alt=redirect_alt)
 def redirected(r: Records) -> Sequence[Row]:
     """The rows of the first dropout node's input, of the node, and of its users."""
-    values = r.single().values
+    values = r.single(method="graph").values
     rows = {row["name"]: row for row in graph_rows(values["nodes"])}
     dropout = rows[values["erase"]["node"]]
     users = [row for name, row in rows.items() if name in values["erase"]["users"]]
@@ -211,11 +224,10 @@ def redirected(r: Records) -> Sequence[Row]:
 @page.chart
 def dropped(r: Records) -> Chart:
     """Counts of dropout in the training graph: nodes of their own, and inside fused attention."""
-    v = r.single().values
+    v = r.single(method="graph").values
     rows = [
         ("as captured", v["operators"]["dropout"], v["inside"]),
         ("after the pass", v["operators_after"].get("dropout", 0), v["inside"]),
-        ("moved by torchao", v["moved"]["nodes"], v["moved"]["inside"]),
         ("attention unfused", v["unfused"], 0),
     ]
     return Chart(
@@ -229,7 +241,7 @@ def dropped(r: Records) -> Chart:
 @page.table
 def kinds(r: Records) -> Sequence[Row]:
     """Each kind of node with a count and an example, from a submodule if the graph has none."""
-    v = r.single().values
+    v = r.single(method="graph").values
     here = {node["kind"]: node for node in reversed(v["nodes"])}
     here["call_function"] = next(n for n in v["nodes"] if n["name"] == v["erase"]["node"])
     return [
@@ -261,7 +273,9 @@ def _elsewhere(v: Values, kind: str) -> str:
 @page.table
 def operators(r: Records) -> Sequence[Row]:
     """Calls of each operator, before and after dropout is removed; the most frequent first."""
-    before, after = (r.single().values[name] for name in ("operators", "operators_after"))
+    before, after = (
+        r.single(method="graph").values[name] for name in ("operators", "operators_after")
+    )
     return [
         {"operator": f"`{name}`", "captured": count, "dropout removed": after.get(name, 0)}
         for name, count in sorted(before.items(), key=lambda item: -item[1])
@@ -271,10 +285,10 @@ def operators(r: Records) -> Sequence[Row]:
 @page.output
 def erase_error(r: Records) -> str:
     """The error of FX when a node that still has users is erased."""
-    return r.single().values["erase"]["error"] or "no error"
+    return r.single(method="graph").values["erase"]["error"] or "no error"
 
 
 @page.output
 def trace_error(r: Records) -> str:
     """The error of `symbolic_trace` on the whole model."""
-    return r.single().values["symbolic"]["error"] or "no error"
+    return r.single(method="graph").values["symbolic"]["error"] or "no error"
