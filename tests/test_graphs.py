@@ -37,18 +37,6 @@ def bert(tiny_model):
     return model, {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def test_torchao_switches_dropout_nodes_off_in_a_copy_and_leaves_attention_s(bert):
-    pytest.importorskip("torchao", reason="it makes transformers slow to import, so it is optional")
-    model, batch = bert
-    training = graphs.capture(model, batch, training=True)
-    moved = study.moved_to_evaluation(training)
-    at = study.TRAINING_ARGUMENT
-    assert {node.args[at] for node in study.dropout_nodes(training.graph)} == {True}
-    assert {node.args[at] for node in study.dropout_nodes(moved.graph)} == {False}
-    inside = [len(study.attention_dropouts(module.graph)) for module in (training, moved)]
-    assert inside[0] == inside[1] > 0
-
-
 def test_removing_dropout_redirects_its_users_and_leaves_the_given_graph_alone():
     torch.manual_seed(0)
     batch, model = {"x": torch.randn(3, 4), "y": torch.randn(3, 4)}, Residual()

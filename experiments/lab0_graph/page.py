@@ -273,9 +273,8 @@ def _elsewhere(v: Values, kind: str) -> str:
 @page.table
 def operators(r: Records) -> Sequence[Row]:
     """Calls of each operator, before and after dropout is removed; the most frequent first."""
-    before, after = (
-        r.single(method="graph").values[name] for name in ("operators", "operators_after")
-    )
+    values = r.single(method="graph").values
+    before, after = values["operators"], values["operators_after"]
     return [
         {"operator": f"`{name}`", "captured": count, "dropout removed": after.get(name, 0)}
         for name, count in sorted(before.items(), key=lambda item: -item[1])

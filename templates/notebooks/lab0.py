@@ -32,8 +32,8 @@ plt.show()
 # ## Vary it
 #
 # How much would you pay for the smaller memory? Change `MARGIN`, in points, and run the cell again:
-# an interval that ends left of the line leaves open that such a training loses more. The page has chosen its
-# margin before these values were known; one that is chosen here is no finding.
+# an interval that ends left of the line leaves open that such a training loses more. The page has
+# chosen its margin before these values were known; one that is chosen here is no finding.
 
 # %%
 MARGIN = 1.0
