@@ -14,12 +14,12 @@ FIRST_FRACTIONS: dict[int, tuple[int, int]] = {  # by width, where the search fo
     **{16: (13, 7), 24: (16, 12), 32: (20, 16)},
 }
 FRACTIONS: dict[int, tuple[int, int]] = {  # by width, where validation loss is least
-    **{4: (5, 2), 5: (6, 3), 6: (6, 2), 7: (6, 3), 8: (8, 3), 10: (9, 4), 12: (8, 5)},
-    **{16: (13, 7), 24: (16, 12), 32: (20, 16)},
+    **{4: (5, 2), 5: (5, 2), 6: (5, 3), 7: (6, 3), 8: (7, 3), 10: (9, 5), 12: (10, 4)},
+    **{16: (13, 8), 24: (16, 12), 32: (20, 16)},
 }
-SHARED_FRACTIONS = {4: 5, 5: 5, 6: 5, 8: 6}  # by width, of weights and inputs alike
+SHARED_FRACTIONS = {4: 5, 5: 5, 6: 5, 8: 5}  # by width, of weights and inputs alike
 FIRST_LONE_FRACTIONS = {"weights": 5, "inputs": 3}  # at the narrowest width, the other in FP32
-LONE_FRACTIONS = {"weights": 5, "inputs": 3}
+LONE_FRACTIONS = {"weights": 5, "inputs": 2}
 LEAST_GAIN = 1e-4  # nats of validation loss: a smaller difference moves no point
 SWEEP_SENTENCES = 500  # of those that choose, by which a point is chosen
 # Real scales at the narrowest width: who has one, how it is chosen, and the bits of inputs.
