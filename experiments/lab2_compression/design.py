@@ -18,7 +18,7 @@ SHAPES = {  # that stand without a search
 }
 
 # How it is compressed.
-BITS, FRACTIONS = 8, (8, 3)  # bits; those after the point of weights, of inputs: 1.1's choice
+BITS, FRACTIONS = 8, (7, 3)  # bits; those after the point of weights, of inputs: 1.1's choice
 SPARSITY = 0.5  # of a layer's weights and of its inputs, by L1-norm, as the sheet has it
 CALIBRATION_SENTENCES = 32  # that set the thresholds of inputs
 

@@ -8,7 +8,7 @@ WIDE_BITS, NARROW_BITS = 6, 4  # of layers, where an order of them says which ar
 RIVAL_BITS = 5  # for all layers, against mixes from four to six
 ASKED_BITS = (8, 16, 32)  # of the search as asked for; the first two for all layers, too
 ASKED_FRAC_BITS = (2, 4, 8)
-FRACTIONS = {4: (5, 2), 5: (6, 3), 6: (6, 2)}  # of weights and of inputs: question 1.1's choice
+FRACTIONS = {4: (5, 2), 5: (5, 2), 6: (5, 3)}  # of weights and of inputs: question 1.1's choice
 FORMATS = {width: f"{width} {weights} {inputs}" for width, (weights, inputs) in FRACTIONS.items()}
 OFFERED = {  # to a layer
     "asked": ", ".join(
