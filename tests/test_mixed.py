@@ -111,7 +111,7 @@ def test_a_search_may_begin_with_each_format_for_all_layers(searching, model, ct
 
 def tuned(order_loss=0.38):
     names = ["a.0.key", "a.0.query", "classifier"]
-    chosen = {"names": names, "bits": 5.0}
+    chosen = {"names": names, "sizes": [100, 300, 100], "bits": 5.0}
     asked, narrow = design.OFFERED["asked"], design.OFFERED["narrow"]
     ones = enumerate(asked.split(", "))
     tried = [{"format": one, "validation_loss": 0.5 - 0.01 * i} for i, one in ones]
@@ -131,6 +131,24 @@ def tuned(order_loss=0.38):
     return read(*(kept_of("lab3_widths_tuning", values, **at, **of) for of, values in cases))
 
 
+def test_a_layer_of_the_map_has_its_bits_and_the_words_count_what_they_take():
+    rows = page.budget(SimpleNamespace(tuning=tuned()))
+    assert [(row["block"], row["layer"]) for row in rows] == [
+        ("block 0", "query"),
+        ("block 0", "key"),
+        ("head", "classifier"),
+    ]
+    assert [row["narrow"] for row in rows] == [1, 0, 1]
+    said = page.says_budget(rows)
+    assert said.startswith("2 of 3 layers have four bits: 4.40 bits a weight, within the budget")
+    assert "300 thousandths of a nat" in said
+    wide = [{**row, "narrow": 0} for row in rows]
+    assert "0 of 3 layers have four bits: 6.00 bits a weight, over the budget" in page.says_budget(
+        wide
+    )
+    assert page.budget_svg(rows).count('class="cell narrow"') == 2
+
+
 def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():
     fractions = lab1_quantization.FRACTIONS
     assert {width: fractions[width] for width in design.FRACTIONS} == design.FRACTIONS
@@ -141,7 +159,7 @@ def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():
     found = page.mixes(tuned())
     assert found["asked 8"] == {"formats": "8 8 8"}
     assert found["asked 16"] == {"formats": "16 8 8"}
-    assert found["5"] == {"formats": "5 6 3"}
+    assert found["5"] == {"formats": "5 5 2"}
     assert found["searched"] == {"formats": design.OFFERED["narrow"], "layers": "012"}
 
 

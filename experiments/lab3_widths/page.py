@@ -19,6 +19,7 @@ from madl.logbook import searches
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, cells, level, line, linear, percent, span
 from madl.logbook.claims import Contrast, compare
+from madl.logbook.drawing import Panel, says
 from madl.logbook.experiment import TUNING, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, NumberFn, computed, exact
 from madl.logbook.records import Params, Record, Records, Row
@@ -61,12 +62,12 @@ def tuning(plan: Plan) -> Iterable[Params]:
     yield {"part": "sensitivity", **base, **design.ENDS}
     size = {"sampler": design.SAMPLER, "trials": choose(smoke=3, quick=design.TRIALS)}
     for name, (offered, by, begin) in STUDIES.items():
-        study = {"study": name, "by": by, "begin": begin, **size}
-        if name != "searched":
-            study |= trial_params(plan) if name != "asked, as quantized" else {}
         budget = design.BUDGET_BITS if offered == "narrow" else None
         formats = {"formats": design.OFFERED[offered], "budget": budget}
-        yield {"part": "search", **base, **formats, **study}
+        trains = offered == "asked" and name != "asked, as quantized"
+        trial = trial_params(plan) if trains else {}
+        study = {"part": "search", "study": name, "by": by, "begin": begin}
+        yield {**study, **base, **formats, **size, **trial}
     for offered in ("asked", "narrow"):
         yield {"part": "one format", **base, "formats": design.OFFERED[offered]}
     for rate in choose(smoke=design.RATES_TRIED[:1], quick=design.RATES_TRIED):
@@ -205,7 +206,9 @@ def choice(name: str) -> Callable[[Records], Record]:
     return lambda r: choices(r.tuning)[name]
 
 
-by_sensitivity = choice("ordered")
+def by_sensitivity(r: Records) -> Record:
+    """The tuning record of how far each layer, alone narrow, moves a loss."""
+    return r.tuning.single(part="sensitivity")
 
 
 def agreement(r: Records) -> ExactValue:
@@ -294,31 +297,92 @@ def curves(r: Records) -> Chart:
     )
 
 
-def layer_map(values: Mapping[str, Any], column: str) -> Chart:
-    """A chart with a value for each layer: blocks × roles, with the head's layers below."""
+def position(layer: str) -> tuple[float, int]:
+    """Where a layer stands on a map: its block, the head last, and its role's place."""
+    number, name = block(layer), role(layer)
+    row = math.inf if number is None else number
+    return row, ROLES.index(name) if name in ROLES else len(ROLES)
 
-    def position(layer: str) -> tuple[float, int]:
-        number, name = block(layer), role(layer)
-        row = math.inf if number is None else number
-        return row, ROLES.index(name) if name in ROLES else len(ROLES)
 
-    rows = [
+def block_name(layer: str) -> str:
+    return HEAD if (number := block(layer)) is None else f"block {number}"
+
+
+# ---- the budget game ----------------------------------------------------------------------------
+
+LABEL, CELL, ROW, TOP = 58, 50, 30, 18  # of the map: left of a row, a cell, a row, above the first
+
+
+def budget_panels(rows: Sequence[Row]) -> list[Panel]:
+    return [Panel(title="", svg=f"{budget_svg(rows)}\n{says(says_budget(rows))}", folded=False)]
+
+
+def says_budget(rows: Sequence[Row]) -> str:
+    """The mix in words, as the page's script says it, too."""
+    narrow = [row for row in rows if row["narrow"]]
+    few, many = (sum(row["weights"] for row in some) for some in (narrow, rows))
+    bits = design.WIDE_BITS - (design.WIDE_BITS - design.NARROW_BITS) * few / many
+    within = "within" if bits <= design.BUDGET_BITS else "over"
+    moved = sum(row["moved"] for row in narrow)
+    return (
+        f"{len(narrow)} of {len(rows)} layers have four bits: {bits:.2f} bits a weight, {within} "
+        f"the budget of five. One by one they move a loss by {moved:.0f} thousandths of a nat, "
+        "added up."
+    )
+
+
+def budget_svg(rows: Sequence[Row]) -> str:
+    """The map: a cell a layer, the darker the further it moves a loss, with its bits in it."""
+    blocks = list(dict.fromkeys(row["block"] for row in rows))
+    columns = list(dict.fromkeys(row["layer"] for row in rows if row["block"] != HEAD))
+    most = max(row["moved"] for row in rows)
+    parts = "".join(
+        f'<text class="note" x="{LABEL + i * CELL + CELL / 2:g}" y="12" text-anchor="middle">'
+        f"{name}</text>"
+        for i, name in enumerate(columns)
+    )
+    for down, name in enumerate(blocks):
+        y = TOP + down * ROW
+        parts += f'<text class="note" x="0" y="{y + 19}">{name}</text>'
+        for along, (i, row) in enumerate((i, r) for i, r in enumerate(rows) if r["block"] == name):
+            x = LABEL + along * CELL
+            bits = design.NARROW_BITS if row["narrow"] else design.WIDE_BITS
+            title = f"{name} {row['layer']}: {row['moved']:.1f} thousandths of a nat"
+            parts += (
+                f'<g class="cell{" narrow" if row["narrow"] else ""}" data-layer="{i}">'
+                f"<title>{title}</title>"
+                f'<rect x="{x + 2}" y="{y + 2}" width="{CELL - 4}" height="{ROW - 4}" '
+                f'style="fill-opacity: {0.1 + 0.9 * row["moved"] / most:.2f}"/>'
+                f'<text x="{x + CELL / 2:g}" y="{y + 19}" text-anchor="middle">{bits}</text></g>'
+            )
+    of_head = [row["layer"] for row in rows if row["block"] == HEAD]
+    parts += (
+        f'<text class="note" x="{LABEL + CELL * len(of_head) + 8}" y="{TOP + ROW * len(blocks) - 11}">'
+        f"{', '.join(of_head)}</text>"
+    )
+    width, height = LABEL + CELL * max(len(columns), 2), TOP + ROW * len(blocks)
+    bits = f'data-wide="{design.WIDE_BITS}" data-narrow="{design.NARROW_BITS}"'
+    return (
+        f'<svg class="graph" viewBox="0 0 {width} {height}" {bits} '
+        f'data-budget="{design.BUDGET_BITS:g}" aria-hidden="true">{parts}</svg>'
+    )
+
+
+@page.drawing(panels=budget_panels, alt=says_budget, script="budget")
+def budget(r: Records) -> Sequence[Row]:
+    """A row a layer: how far it alone, narrow, moves a loss, its weights, and whether it is narrow
+    in the mix by sensitivity."""
+    values = by_sensitivity(r).values
+    sizes = dict(zip(values["names"], values["sizes"], strict=True))
+    narrow = {n for n, digit in zip(values["names"], values["layers"], strict=True) if digit == "1"}
+    return [
         {
-            "block": HEAD if (number := block(layer)) is None else f"block {number}",
-            "layer": role(layer),
-            column: values[layer],
+            **{"block": block_name(layer), "layer": role(layer)},
+            "moved": round(1e3 * values["moved"][layer], 2),
+            **{"weights": sizes[layer], "narrow": int(layer in narrow)},
         }
-        for layer in sorted(values, key=position)
+        for layer in sorted(values["names"], key=position)
     ]
-    return Chart(rows, x=category("layer"), y=category("block"), marks=[cells(column)])
-
-
-@page.chart
-def sensitivity(r: Records) -> Chart:
-    """How far each layer moves a validation sentence's loss if it alone is narrow."""
-    moved = by_sensitivity(r).values["moved"]
-    values = {layer: round(1e3 * nats) for layer, nats in moved.items()}
-    return layer_map(values, "thousandths of a nat")
 
 
 @page.chart
@@ -326,8 +390,12 @@ def asked_widths(r: Records) -> Chart:
     """The bits that the search over 8, 16 and 32 bits gives each layer."""
     record = choice("asked")(r)
     widths = [int(text.split()[0]) for text in str(record.case.params["formats"]).split(", ")]
-    digits = zip(record.values["names"], record.values["layers"], strict=True)
-    return layer_map({layer: widths[int(digit)] for layer, digit in digits}, "bits")
+    digits = dict(zip(record.values["names"], record.values["layers"], strict=True))
+    rows = [
+        {"block": block_name(one), "layer": role(one), "bits": widths[int(digits[one])]}
+        for one in sorted(digits, key=position)
+    ]
+    return Chart(rows, x=category("layer"), y=category("block"), marks=[cells("bits")])
 
 
 @page.table

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from madl.compression.quantize import set_module_
+from madl.compression.quantize import linear_layers, set_module_
 from madl.compression.roles import block
 from madl.formats.fixed import FixedPoint
 from madl.logbook.experiment import TUNING_SEED, Context
@@ -167,7 +167,9 @@ def mix_by_sensitivity(params: Params, ctx: Context) -> Values:
         digits = narrow_(model, sorted(moved, key=lambda layer: moved[layer]), params)
         bits = set_mix_(model, digits, params)
         judged = baseline.judge_on_validation(model, params, ctx.device)
-        return {"names": [*moved], "moved": moved, "layers": digits, "bits": bits, **judged}
+        sizes = [layer.weight.numel() for layer in linear_layers(model)]
+        chosen = {"names": [*moved], "sizes": sizes, "layers": digits, "bits": bits}
+        return {**chosen, "moved": moved, **judged}
 
     names = ("validation_examples", "formats", "budget")
     return search.memoized(ctx, baseline.recipe(params, names), make)
