@@ -355,12 +355,10 @@ def budget_svg(rows: Sequence[Row]) -> str:
                 f'style="fill-opacity: {0.1 + 0.9 * row["moved"] / most:.2f}"/>'
                 f'<text x="{x + CELL / 2:g}" y="{y + 19}" text-anchor="middle">{bits}</text></g>'
             )
-    of_head = [row["layer"] for row in rows if row["block"] == HEAD]
-    parts += (
-        f'<text class="note" x="{LABEL + CELL * len(of_head) + 8}" y="{TOP + ROW * len(blocks) - 11}">'
-        f"{', '.join(of_head)}</text>"
-    )
-    width, height = LABEL + CELL * max(len(columns), 2), TOP + ROW * len(blocks)
+    of_head, y = [row["layer"] for row in rows if row["block"] == HEAD], TOP + ROW * len(blocks)
+    x = LABEL + CELL * len(of_head) + 8
+    parts += f'<text class="note" x="{x}" y="{y - 11}">{", ".join(of_head)}</text>'
+    width, height = LABEL + CELL * max(len(columns), 2), y
     bits = f'data-wide="{design.WIDE_BITS}" data-narrow="{design.NARROW_BITS}"'
     return (
         f'<svg class="graph" viewBox="0 0 {width} {height}" {bits} '
