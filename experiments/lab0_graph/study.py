@@ -65,7 +65,7 @@ def study(model: nn.Module, example: Batch, data: Encoded) -> dict[str, Any]:
 
 
 def study_moved(model: nn.Module, example: Batch, data: Encoded) -> dict[str, Any]:
-    """What torchao's `move_exported_model_to_eval` leaves of dropout in the training graph.
+    """Dropout that torchao's `move_exported_model_to_eval` leaves in the training graph.
 
     `nodes` and `inside` count what still drops, as nodes and inside attention; `random` the
     sentences whose logits two runs of the graph give differently.

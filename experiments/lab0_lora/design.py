@@ -1,12 +1,10 @@
 """Ways of training, learning rates, margins and budgets of question 0.2."""
 
-from madl.logbook.records import Params
-
 ALPHA = 16.0  # of the adapters' factor α/rank, for every rank
 FROZEN_PART = "embeddings"
 FULL, FROZEN, MIDDLE = "full fine-tuning", "frozen embeddings", "LoRA, rank 8"
 RANKS = {"LoRA, rank 2": 2, MIDDLE: 8, "LoRA, rank 32": 32}
-WAYS: dict[str, Params] = {
+WAYS: dict[str, dict[str, str | int | float | None]] = {
     FULL: {"method": "full"},
     **{name: {"method": "lora", "rank": rank, "alpha": ALPHA} for name, rank in RANKS.items()},
     FROZEN: {"method": "frozen"},

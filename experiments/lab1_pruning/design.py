@@ -3,8 +3,6 @@
 Units: sparsities are shares removed.
 """
 
-from madl.logbook.records import Params
-
 PARTS = ("weights", "inputs", "both")
 SPARSITIES = tuple(tenths / 10 for tenths in range(1, 10))
 THIRD, HALF, FAR, MOST = 0.3, 0.5, 0.8, 0.9  # sparsities by name
@@ -13,7 +11,7 @@ GUESSING_SPARSITY = 0.6  # random pruning at or above it, which guesses, has one
 OF_WEIGHTS = (("l1", HALF), ("wanda", HALF), ("2:4", HALF), ("l1", FAR))  # trained on, every seed
 TIE_NATS = 1e-2  # of validation loss, less than five hundred sentences tell apart
 # A training has the rate of the point that it is most like.
-POINTS: dict[str, Params] = {
+POINTS: dict[str, dict[str, str | int | float | None]] = {
     "half of both, L1-norm": {"part": "both", "pruning": "l1", "sparsity": HALF},
     "half of both, random": {"part": "both", "pruning": "random", "sparsity": HALF},
     "half of the weights, L1-norm": {"part": "weights", "pruning": "l1", "sparsity": HALF},

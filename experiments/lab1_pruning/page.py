@@ -251,9 +251,9 @@ def longer(r: Records, method: str) -> ExactValue:
     name = "validation_accuracy"
     where = {"part": "both", "pruning": method, "sparsity": HALF}
     rate = chosen_rate("both", method, HALF)
-    one = r.tuning.single(**where, recovery="a pass", recovery_learning_rate=rate)
+    single = r.tuning.single(**where, recovery="a pass", recovery_learning_rate=rate)
     five = r.tuning.single(**where, recovery="five passes")
-    return exact(100 * (five.values[name] - one.values[name]), [one, five], "points")
+    return exact(100 * (five.values[name] - single.values[name]), [single, five], "points")
 
 
 page.numbers(
@@ -267,7 +267,6 @@ page.numbers(
     as_long=beside_training,
     untouched=untouched,
     intact=control,
-    far_before=partial(pruned, at=FAR),
     far=partial(recovered, at=FAR),
     with_wanda=wanda,
     with_wanda_untrained=wanda_untrained,

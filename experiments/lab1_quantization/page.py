@@ -30,19 +30,19 @@ def format_params(width: int, fractions: tuple[int, int], operands: str = "both"
     return {"operands": operands, "width": width, **points}
 
 
-def trained(plan: Plan, seed: int, of: int | str | None, rate: float | None = None) -> Params:
+def trained(plan: Plan, seed: int, kind: int | str | None, rate: float | None = None) -> Params:
     """Parameters of a model trained on: in a width's chosen format, FP32, or with learned steps."""
     method: Params = {"method": "control"}
-    if of == LEARNED:
+    if kind == LEARNED:
         method = {"method": LEARNED, "width": NARROW_BITS}
-    elif isinstance(of, int):
-        method = {"method": "qat", **format_params(of, FRACTIONS[of])}
-    recipe = baseline.retraining_params(plan, rate or chosen_rate(of))
+    elif isinstance(kind, int):
+        method = {"method": "qat", **format_params(kind, FRACTIONS[kind])}
+    recipe = baseline.retraining_params(plan, rate or chosen_rate(kind))
     return {**method, **baseline.drawn_params(plan, seed), **recipe}
 
 
-def chosen_rate(of: int | str | None) -> float:
-    return design.RATES.get(of, design.RATES[design.COURSE_BITS])
+def chosen_rate(kind: int | str | None) -> float:
+    return design.RATES.get(kind, design.RATES[design.COURSE_BITS])
 
 
 @page.tuning
@@ -56,10 +56,10 @@ def tuning(plan: Plan) -> Iterable[Params]:
     for start in starts:
         base = baseline.drawn_params(plan, TUNING_SEED)
         yield {"method": "sweep", **base, **dict(zip(names, start)), **by}
-    for of, rates in design.RATES_TRIED.items():
-        few = rates[: of in (None, NARROW_BITS)]
+    for kind, rates in design.RATES_TRIED.items():
+        few = rates[: kind in (None, NARROW_BITS)]
         for rate in choose(smoke=few, quick=rates):
-            yield trained(plan, TUNING_SEED, of, rate)
+            yield trained(plan, TUNING_SEED, kind, rate)
 
 
 @page.cases
@@ -82,11 +82,11 @@ def cases(plan: Plan) -> Iterable[Params]:
             yield {"method": "ptq", **baseline.drawn_params(plan, seed), **of_format}
         for scale in scales:
             yield {"method": "scaled", **baseline.drawn_params(plan, seed), **scale}
-        for of in (None, design.COURSE_BITS):
-            yield trained(plan, seed, of)
-    for of in choose(smoke=(NARROW_BITS,), quick=(*design.WIDTHS_TRAINED, LEARNED)):
+        for kind in (None, design.COURSE_BITS):
+            yield trained(plan, seed, kind)
+    for kind in choose(smoke=(NARROW_BITS,), quick=(*design.WIDTHS_TRAINED, LEARNED)):
         for seed in plan.seeds:
-            yield trained(plan, seed, of)
+            yield trained(plan, seed, kind)
     for width in choose(smoke=(), quick=design.WIDTHS_TRAINED_ONCE):
         yield trained(plan, plan.seeds[0], width)
 
@@ -252,10 +252,6 @@ page.numbers(
     shared4=shared,
     weights4=partial(alone, operands="weights"),
     inputs4=partial(alone, operands="inputs"),
-    scaled4=scaled,
-    scaled44=partial(scaled, bits=4),
-    learned4=learned,
-    own_points=own_points_beat_one,
     won_back=training_on_wins_back_accuracy,
     behind=four_bits_below_fp32,
     same_training=the_same_training_of_fp32,
@@ -448,13 +444,13 @@ page.power(design.TRUTHS)
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after training on, by rate."""
-    names = {of: f"{of} bits" for of in design.RATES if isinstance(of, int)}
+    names = {bits: f"{bits} bits" for bits in design.RATES if isinstance(bits, int)}
     names |= {None: "FP32", LEARNED: f"{NARROW_BITS} bits, learned steps"}
-    trained_as: dict[int | str | None, Params] = {
-        **{of: {"method": "qat", "width": of} for of in names},
+    trainings: dict[int | str | None, Params] = {
+        **{bits: {"method": "qat", "width": bits} for bits in names},
         **{None: {"method": "control"}, LEARNED: {"method": LEARNED}},
     }
     tuned = r.tuning.param_values("method")
-    where = {names[of]: at for of, at in trained_as.items() if at["method"] in tuned}
-    chosen = {names[of]: rate for of, rate in design.RATES.items()}
+    where = {names[kind]: at for kind, at in trainings.items() if at["method"] in tuned}
+    chosen = {names[kind]: rate for kind, rate in design.RATES.items()}
     return rate_rows(r.tuning, where, "tune_learning_rate", chosen=chosen)

@@ -88,4 +88,6 @@ def learn_steps_(model: nn.Module, width: int, batch: Mapping[str, Tensor]) -> N
     inputs: dict[nn.Linear, Tensor] = {}
     with watched_inputs(model, lambda layer, x: inputs.update({layer: x.clone()})):
         model(**batch)
-    replace_linears_(model, [Rule()], lambda one, _: LearnedStepLinear(one, width, inputs[one]))
+    replace_linears_(
+        model, [Rule()], lambda layer, _: LearnedStepLinear(layer, width, inputs[layer])
+    )

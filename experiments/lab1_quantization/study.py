@@ -69,10 +69,10 @@ def scaled(params: Params, ctx: Context) -> torch.nn.Module:
     """
     width, input_width = int(params["width"] or 0), params["input_width"]
     per: Any = params["scale_per"]
-    made = Clipped if params["scale_by"] == "clip" else ScaledInteger
+    format_of = Clipped if params["scale_by"] == "clip" else ScaledInteger
     inputs = ScaledInteger(width=input_width) if isinstance(input_width, int) else None
     model = baseline.fine_tuned(params, ctx)
-    quantize_(model, [Rule(weight=made(width=width, per=per), input=inputs)])
+    quantize_(model, [Rule(weight=format_of(width=width, per=per), input=inputs)])
     return model
 
 

@@ -198,11 +198,8 @@ def num_shapes(r: Records) -> ExactValue:
 
 page.numbers(
     fp32=baseline.fp32,
-    after=partial(every_choice, schedule=AFTER),
-    between=partial(every_choice, schedule=BETWEEN),
     costs=compression_costs,
     gained=training_after,
-    aware_untrained=aware_search_untrained,
     left=trained_on_costs,
     alike=num_equal_choices,
     rank_after=partial(rank, objective=AFTER),

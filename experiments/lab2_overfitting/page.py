@@ -15,10 +15,8 @@ from statistics import fmean
 from typing import Any
 
 from experiments.lab2_overfitting import design
-from experiments.lab2_samplers import design as search
-from experiments.lab2_samplers.page import full_params
 from experiments.lab2_samplers.records import STEM as SEARCH
-from experiments.lab2_samplers.records import best_trial
+from experiments.lab2_samplers.records import best_trial, draw_of, full_params
 from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, level, line, linear, percent, points
@@ -46,8 +44,8 @@ def cases(plan: Plan) -> Iterable[Params]:
     def training(seed: int) -> Params:
         return {
             **baseline.drawn_params(plan, seed),
-            **full_params(plan, search.RATES["cut"]),
-            "trial_draw": search.DRAW_STRIDE * seed,
+            **full_params(plan),
+            "trial_draw": draw_of(seed),
             "full_epochs": plan.profile.choose(smoke=2, quick=design.EPOCHS),
         }
 
@@ -86,7 +84,9 @@ def it_overfits(r: Records) -> Contrast:
 def loss_rises(r: Records) -> Contrast:
     """The best searched model's loss on test sentences, at the end less at its lowest validation
     loss."""
-    sides = ([losses(one, when) for one in trainings(r, CUT_MODEL)] for when in ("last", "best"))
+    sides = (
+        [losses(record, when) for record in trainings(r, CUT_MODEL)] for when in ("last", "best")
+    )
     comparison = stats.compare_values(*sides, unit=Unit.NATS, unit_name=stats.MODELS)
     return contrast(comparison, trainings(r, CUT_MODEL))
 
@@ -95,7 +95,7 @@ def loss_rises(r: Records) -> Contrast:
 def cooled_loss_rises(r: Records) -> Contrast:
     """The same rise, with a temperature fitted on validation for either."""
     sides = (
-        [one.values["models"][when]["cooled"] for one in trainings(r, CUT_MODEL)]
+        [record.values["models"][when]["cooled"] for record in trainings(r, CUT_MODEL)]
         for when in ("last", "best")
     )
     comparison = stats.compare_values(*sides, unit=Unit.NATS, unit_name=stats.MODELS)
@@ -178,10 +178,6 @@ page.numbers(
     falls=falls,
     best_first=partial(best_epoch, select=min),
     best_latest=partial(best_epoch, select=max),
-    cut=partial(tested, model=CUT_MODEL, when="best"),
-    cut_last=partial(tested, model=CUT_MODEL, when="last"),
-    whole=partial(tested, model=WHOLE, when="best"),
-    whole_last=partial(tested, model=WHOLE, when="last"),
 )
 
 

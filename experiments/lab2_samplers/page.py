@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 from experiments.lab2_samplers import design
-from experiments.lab2_samplers.records import STEM, Point, trials
+from experiments.lab2_samplers.records import STEM, Point, draw_of, full_params, trials
 from madl.logbook import searches, stats
 from madl.logbook.arms import SEED, Arm, arm
 from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent, span
@@ -43,17 +43,11 @@ def trial_params(plan: Plan, seed: int, study: int = 0) -> Params:
     """The parameters that all trials of a seed's draw (its number is `study`) share."""
     return {
         **baseline.drawn_params(plan, seed),
-        "trial_draw": design.DRAW_STRIDE * seed + study,
+        "trial_draw": draw_of(seed, study),
         "trial_examples": plan.profile.choose(smoke=32, quick=design.TRIAL_SENTENCES),
         "trial_learning_rate": design.TRIAL_RATE,
         "trial_batch_size": design.BATCH,
     }
-
-
-def full_params(plan: Plan, rate: float) -> Params:
-    """Parameters of the training in full: a pass over all training sentences."""
-    examples = plan.profile.choose(smoke=32, quick=None)
-    return {"full_examples": examples, "full_learning_rate": rate, "full_batch_size": design.BATCH}
 
 
 def study_params(plan: Plan, sampler: str, cut_rate: float, whole_rate: float) -> Params:
@@ -186,8 +180,8 @@ def kept(sampled: Records) -> ExactValue:
 def beyond_whole(r: Records) -> ExactValue:
     """The number of TPE's studies with a more accurate trial than the whole model's."""
     tpe = studies(r, "tpe")
-    found = (so_far(study)[-1] > study.values["whole"]["validation_accuracy"] for study in tpe)
-    return exact(sum(found), tpe)
+    better = (so_far(study)[-1] > study.values["whole"]["validation_accuracy"] for study in tpe)
+    return exact(sum(better), tpe)
 
 
 def keeps_all(r: Records, name: str, sampler: str = "tpe") -> ExactValue:

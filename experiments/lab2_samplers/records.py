@@ -6,10 +6,23 @@ confirming seeds, several draws a seed.
 
 from collections.abc import Iterable, Mapping
 
-from madl.logbook.records import Record, Records, Scalar
+from experiments.lab2_samplers import design
+from madl.logbook.experiment import Plan
+from madl.logbook.records import Params, Record, Records, Scalar
 
 STEM = "lab2_samplers"
 Point = Mapping[str, Scalar]
+
+
+def full_params(plan: Plan, rate: float = design.RATES["cut"]) -> Params:
+    """Parameters of the training in full: a pass over all training sentences."""
+    examples = plan.profile.choose(smoke=32, quick=None)
+    return {"full_examples": examples, "full_learning_rate": rate, "full_batch_size": design.BATCH}
+
+
+def draw_of(seed: int, study: int = 0) -> int:
+    """The draw of a seed's study: no two studies share one."""
+    return design.DRAW_STRIDE * seed + study
 
 
 def trials(study: Record) -> list[tuple[float, Point]]:

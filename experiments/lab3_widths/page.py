@@ -279,8 +279,8 @@ def curves(r: Records) -> Chart:
         "asked, begun with one format": "trained on, begun with one format for all",
         "asked, as quantized": "trials as quantized",
     }
-    found = {name: r.tuning.single(part="search", study=name).values for name in titles}
-    so_far = {titles[name]: searches.highest_so_far(v["tried"]) for name, v in found.items()}
+    searched = {name: r.tuning.single(part="search", study=name).values for name in titles}
+    so_far = {titles[name]: searches.highest_so_far(v["tried"]) for name, v in searched.items()}
     sixteen = best_for_all(r.tuning, "asked", 16)["validation_accuracy"]
     return Chart(
         [
@@ -290,7 +290,7 @@ def curves(r: Records) -> Chart:
         x=linear("trial", "trials"),
         y=percent("highest validation accuracy so far"),
         marks=[
-            span(0.5, found["asked"]["num_at_random"] + 0.5, "drawn at random"),
+            span(0.5, searched["asked"]["num_at_random"] + 0.5, "drawn at random"),
             level(sixteen, LABELS["asked 16"]),
             *(line(name, markers=False) for name in so_far),
         ],
@@ -390,8 +390,8 @@ def asked_widths(r: Records) -> Chart:
     widths = [int(text.split()[0]) for text in str(record.case.params["formats"]).split(", ")]
     digits = dict(zip(record.values["names"], record.values["layers"], strict=True))
     rows = [
-        {"block": block_name(one), "layer": role(one), "bits": widths[int(digits[one])]}
-        for one in sorted(digits, key=position)
+        {"block": block_name(layer), "layer": role(layer), "bits": widths[int(digits[layer])]}
+        for layer in sorted(digits, key=position)
     ]
     return Chart(rows, x=category("layer"), y=category("block"), marks=[cells("bits")])
 
