@@ -148,7 +148,6 @@ def fused_answers(r: Records, *, changed: bool) -> ExactValue:
 page.numbers(
     start=baseline.fp32,
     from_start=beside_start,
-    against=lora_is_enough,
     embeddings=frozen_embeddings,
     ranks=rank_two_is_enough,
     num_test=lambda r: exact(full(r).accuracy.n, full(r).records),

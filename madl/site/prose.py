@@ -135,12 +135,11 @@ def claim_block(page: Page, template: str, name: str, *, marked: bool = True) ->
     if result.contrast is None:
         return fields
     effect, least = effect_size(result), smallest_effect(result)
-    fields |= {"effect": effect, "smallest": least, "agree": agreement(result)}
+    here = signed(result.comparison.effect, result.comparison.unit)
+    fields |= {"effect": effect, "here": here, "smallest": least, "agree": agreement(result)}
     if run := disagreement(page, name):
-        here, elsewhere = (
-            signed(r.comparison.effect, r.comparison.unit) for r in (result, run.other)
-        )
-        fields |= {"disagrees": True, "here": here, "elsewhere": elsewhere, "place": run.place}
+        elsewhere = signed(run.other.comparison.effect, run.other.comparison.unit)
+        fields |= {"disagrees": True, "elsewhere": elsewhere, "place": run.place}
         fields["mark"] = mark(result, disagrees=True) if marked else ""
     return fields
 
