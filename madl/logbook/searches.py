@@ -63,6 +63,7 @@ def rate_rows(
     for a model is marked, and `preferred_rate` if it is another one: of other models and data.
     """
     rows: list[Row] = []
+    columns = {scientific(float(value or 0)): "" for value in tuned.param_values(rate)}
     for name, where in models.items():
         losses = {
             float(record.case.params[rate] or 0): float(value_at(record, within)["validation_loss"])
@@ -74,7 +75,8 @@ def rate_rows(
             with contextlib.suppress(MadlError):
                 if (best := preferred_rate(losses)) != chosen[name]:
                     texts[best] += ", preferred"
-        rows.append({"model": name, **{scientific(tried): text for tried, text in texts.items()}})
+        tried = {scientific(tried): text for tried, text in texts.items()}
+        rows.append({"model": name, **columns, **tried})
     return rows
 
 
