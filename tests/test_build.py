@@ -10,7 +10,7 @@ from tests.conftest import write
 pytest.importorskip("mkdocs", reason="mkdocs is not there")
 
 SETTINGS = "site_name: A\ndocs_dir: docs\nhooks:\n  - !ENV MADL_HOOKS\n"
-LONG = f'<div class="answer"><p>{"word " * 26}</p></div>'
+LONG = f'<div class="answer"><p>{"word " * 23 + "end. Word " + "word " * 21}</p></div>'
 PUBLISHED = "---\nevidence: published\n---\n"
 
 
@@ -19,7 +19,7 @@ PUBLISHED = "---\nevidence: published\n---\n"
     [
         (
             f"{PUBLISHED}{LONG * 4}",
-            r"labs/mine.md: its answer has 26 words; at most 20; labs/mine.md: .* \(and 1 more\)",
+            r"labs/mine.md: its answer has 46 words; at most 40; labs/mine.md: .* \(and 1 more\)",
         ),
         ("[here](nowhere.md)", "'labs/mine.md' contains a link 'nowhere.md', but the target"),
         (LONG, ""),  # one's own evidence, whose verdicts may take more words
