@@ -33,8 +33,7 @@ KINDS = {  # of nodes in FX, with what they stand for
 def cases(plan: Plan) -> Iterable[Params]:
     untrained = baseline.untrained_params(plan, plan.seeds[0])  # no training changes the graph
     probe = plan.profile.choose(smoke=32, quick=design.PROBE_SENTENCES)
-    yield {"method": "graph", **untrained, "probe_sentences": probe}
-    for method in plan.profile.choose(smoke=(), quick=("moved",)):
+    for method in plan.profile.choose(smoke=("graph",), quick=("graph", "moved")):
         yield {"method": method, **untrained, "probe_sentences": probe}
 
 

@@ -6,6 +6,7 @@ takes one pass over the same sentences in the same order, at a rate that the tun
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from experiments.lab0_lora import design
 from madl.logbook.arms import Arm, TimedArm, arm, timed_arm
@@ -137,15 +138,14 @@ def trainable_share(r: Records) -> ExactValue:
     return exact(100 * costs.values["trainable"]["lora"] / num_all, [costs], "%")
 
 
-def worst_effects(r: Records) -> list[float]:
-    """For every other way, the difference to full fine-tuning in the model that loses most."""
-    others = (trained(r, way) for way in design.WAYS if way != design.FULL)
-    return [min(compare(other, full(r)).comparison.by_unit) for other in others]
+def worst_effect(r: Records, way: str) -> float:
+    """A way's difference to full fine-tuning in the model that loses most by it."""
+    return min(compare(trained(r, way), full(r)).comparison.by_unit)
 
 
 def worst(r: Records) -> ExactValue:
     """The loss of LoRA of the middle rank to full fine-tuning in the model that loses most."""
-    lost = -min(compare(lora(r), full(r)).comparison.by_unit)
+    lost = -worst_effect(r, design.MIDDLE)
     return exact(round(100 * lost, 1), [*lora(r).records, *full(r).records], "points")
 
 
@@ -191,16 +191,13 @@ page.numbers(
 @page.chart
 def lost(r: Records) -> Chart:
     """Test accuracy of every other way of training minus that of full fine-tuning."""
-    too_much = span(min(worst_effects(r)), -design.MARGIN, "over a point less")
+    ways = [way for way in design.WAYS if way != design.FULL]
+    worst = min(worst_effect(r, way) for way in ways)
     return Chart(
-        [
-            {"trained": way, "difference": trained(r, way) - full(r)}
-            for way in design.WAYS
-            if way != design.FULL
-        ],
+        [{"trained": way, "difference": trained(r, way) - full(r)} for way in ways],
         x=linear("difference", "test accuracy over full fine-tuning's", "points", factor=100),
         y=category("trained"),
-        marks=[too_much, intervals("difference")],
+        marks=[span(worst, -design.MARGIN, "over a point less"), intervals("difference")],
     )
 
 
@@ -208,21 +205,23 @@ def lost(r: Records) -> Chart:
 def methods(r: Records) -> Sequence[Row]:
     """Accuracy and costs of every way of training."""
     stepped = {design.FULL: "full", design.FROZEN: "frozen", design.MIDDLE: "lora"}
-    rows: list[Row] = [
-        {
-            "trained": way,
-            "parameters that learn": trained(r, way).value("num_trainable"),
-            "learning rate": scientific(trained(r, way).param("learning_rate")),
-            "test accuracy": trained(r, way),
-            "a step takes": f"{step(r, stepped[way])}" if way in stepped else "",
-            "and holds": f"{number(peak_memory(r, stepped[way]).value)} MB"
-            if way in stepped
-            else "",
-        }
-        for way in design.WAYS
-    ]
     start = arm(r, "not at all", method="untrained")
-    return [{"trained": start.label, "parameters that learn": 0, "test accuracy": start}, *rows]
+    rows: list[dict[str, Any]] = [
+        {"trained": start.label, "parameters that learn": 0, "test accuracy": start}
+    ]
+    for way in design.WAYS:
+        models = trained(r, way)
+        row = {
+            "trained": way,
+            "parameters that learn": models.value("num_trainable"),
+            "learning rate": scientific(models.param("learning_rate")),
+            "test accuracy": models,
+        }
+        if method := stepped.get(way):
+            row["a step takes"] = f"{step(r, method)}"
+            row["and holds"] = f"{number(peak_memory(r, method).value)} MB"
+        rows.append(row)
+    return rows
 
 
 page.power(design.TRUTHS)

@@ -75,8 +75,8 @@ def rate_rows(
             with contextlib.suppress(MadlError):
                 if (best := preferred_rate(losses)) != chosen[name]:
                     texts[best] += ", preferred"
-        tried = {scientific(tried): text for tried, text in texts.items()}
-        rows.append({"model": name, **columns, **tried})
+        cells = {scientific(tried): text for tried, text in texts.items()}
+        rows.append({"model": name, **columns, **cells})
     return rows
 
 
