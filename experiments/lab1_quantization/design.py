@@ -33,9 +33,7 @@ RATES_TRIED: dict[int | str | None, tuple[float, ...]] = {
 }
 # Of those the rate of least validation loss, but none at which training collapses to chance on the
 # tuning seed, nor the next lower one, at which it may on another seed.
-RATES: dict[int | str | None, float] = {
-    **{None: 3e-5, 4: 1e-4, 5: 1e-4, 6: 1e-4, 8: 1e-5, "learned": 1e-4},
-}
+RATES: dict[int | str | None, float] = dict.fromkeys((None, 4, 5, 6, 8, "learned"), 1e-4)
 WIDTHS_TRAINED = (4, 5, 6, 8, 32)  # on every seed
 WIDTHS_TRAINED_ONCE = (7, 10, 12, 16, 24)  # on the first; where no rate is tried, at 8 bits'
 PROBE_SENTENCES = 64  # whose activations are counted, and set the first steps that are learned
