@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments.lab1_pruning import design, page
-from experiments.lab1_quantization import design as lab1_quantization
+from experiments.lab1_quantization import page as width_page
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
 from madl.logbook.records import Record, Records, read_published
 from madl.running.evidence import Evidence, EvidenceTable
@@ -30,9 +30,7 @@ def test_it_starts_from_the_narrowest_of_the_formats_that_validation_loss_ties()
         sweep(8, 0.3 + design.TIE_NATS),
         sweep(6, 0.301 + design.TIE_NATS),
     )
-    tuned = {"tune_examples": None, "tune_learning_rate": 3e-5, "tune_batch_size": 16}
-    trained = kept_of(UPSTREAM, {"validation_loss": 0.4}, method="qat", width=6, **FORMAT, **tuned)
-    upstream = {UPSTREAM: read(lossy, wide, tied, trained)}
+    upstream = {UPSTREAM: read(lossy, wide, tied)}
     found = page.start(SimpleNamespace(records=upstream.__getitem__))
     assert found == {"width": 8, **FORMAT}
 
@@ -71,4 +69,4 @@ def test_the_rate_is_chosen_on_the_tuning_seed(name):
 
 def test_nothing_removed_is_trained_as_the_width_study_trains_its_width():
     chosen = full().cases(page.STEM)[0].params
-    assert lab1_quantization.RATES[chosen["width"]] == design.RATE_OF_NOTHING
+    assert width_page.chosen_rate(chosen["width"]) == design.RATE_OF_NOTHING

@@ -9,7 +9,7 @@ THIRD, HALF, FAR, MOST = 0.3, 0.5, 0.8, 0.9  # sparsities by name
 SPARSITIES_ON_ALL = (THIRD, HALF, FAR)  # of weights and inputs, trained on, on every seed
 GUESSING_SPARSITY = 0.6  # random pruning at or above it, which guesses, has one seed as pruned
 OF_WEIGHTS = (("l1", HALF), ("wanda", HALF), ("2:4", HALF), ("l1", FAR))  # trained on, every seed
-TIE_NATS = 1e-2  # of validation loss, less than five hundred sentences tell apart
+TIE_NATS = 1e-2  # of validation loss; of formats as near to the best the narrowest will do
 # A training has the rate of the point that it is most like.
 POINTS: dict[str, dict[str, str | int | float | None]] = {
     "half of both, L1-norm": {"part": "both", "pruning": "l1", "sparsity": HALF},
@@ -26,7 +26,7 @@ RATES = {
     "half of the weights, L1-norm": 1e-4,
     "80 % of the weights, L1-norm": 3e-4,
 }
-RATE_OF_NOTHING = 1e-4  # removed: 1.1's of eight bits
+RATE_OF_NOTHING = 1e-4  # removed: 1.1's of that width
 RECOVERY_BATCH = 16  # sentences
 PASSES_ASKED = 5  # of training, as the sheet has it: on the tuning seed, to see what they add
 # Name → distance from the margin, and standard deviation from seed to seed, each with 1,800

@@ -17,10 +17,10 @@ from madl.logbook.charts import Chart, level, line, linear, percent
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, contended_processes, exact, percentage
-from madl.logbook.records import Params, Record, Records, Row, Scalar
+from madl.logbook.records import Params, Records, Row, Scalar
 from madl.logbook.searches import rate_rows
 from madl.logbook.values import number, per_cent
-from madl.training import baseline, compressed
+from madl.training import baseline
 
 WIDTH_STUDY = "lab1_quantization"  # where the starting model comes from
 
@@ -36,28 +36,17 @@ FORMAT = ("operands", "width", "frac_width", "input_frac_width")
 
 
 def start(plan: Plan) -> Params:
-    """Parameters of the best model of 1.1: its format, and its training if it was trained on.
+    """The format of the best model of 1.1 that is quantized alone: training follows here.
 
     Of the formats whose validation loss is within `TIE_NATS` of the least, it is the narrowest:
     products of few bits are the cheapest.
     """
-    tuned = plan.records(f"{WIDTH_STUDY}{TUNING}")
-    by_loss: list[tuple[float, Params]] = []
-    for record in tuned.all(method="sweep", operands="both"):
-        values, format_ = record.values, selected(record, "operands", "width")
-        points = {"frac_width": values["weights"], "input_frac_width": values["inputs"]}
-        by_loss.append((values["loss"], {**format_, **points}))
-    for record in tuned.all(method="qat"):
-        params = selected(record, *FORMAT, *compressed.TUNE_FIELDS)
-        by_loss.append((record.values["validation_loss"], params))
-    least = min(loss for loss, _ in by_loss)
-    tied = [params for loss, params in by_loss if loss <= least + design.TIE_NATS]
-    return min(tied, key=lambda params: int(params["width"] or 0))
-
-
-def selected(record: Record, *names: str) -> Params:
-    """The parameters of these names of a record's case."""
-    return {name: record.case.params[name] for name in names}
+    sweeps = plan.records(f"{WIDTH_STUDY}{TUNING}").all(method="sweep", operands="both")
+    least = min(sweep.values["loss"] for sweep in sweeps)
+    tied = [sweep for sweep in sweeps if sweep.values["loss"] <= least + design.TIE_NATS]
+    best = min(tied, key=lambda sweep: int(sweep.case.params["width"] or 0))
+    points = {"frac_width": best.values["weights"], "input_frac_width": best.values["inputs"]}
+    return {"operands": "both", "width": best.case.params["width"], **points}
 
 
 def recovery(plan: Plan, rate: float) -> Params:
@@ -141,10 +130,9 @@ def control(r: Records) -> Arm:
 
 def untouched(r: Records) -> Arm:
     """The starting models, as 1.1 judged them: nothing removed, and not trained on."""
-    first = recovered(r, HALF).records[0]
-    method = "qat" if "tune_learning_rate" in first.case.params else "ptq"
+    of = recovered(r, HALF).records[0].case.params
     plain = r.of_experiment(WIDTH_STUDY).without("bias")
-    return arm(plain, "nothing removed", method=method, **selected(first, *FORMAT))
+    return arm(plain, "nothing removed", method="ptq", **{name: of[name] for name in FORMAT})
 
 
 def pruned(r: Records, at: float, method: str = "l1", part: str = "weights") -> Arm:

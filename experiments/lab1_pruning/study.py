@@ -40,7 +40,7 @@ def run(params: Params, ctx: Context) -> Values:
         return magnitudes(compressed.build(params, ctx), params)
     is_tuning = params["seed"] == TUNING_SEED
     judge = baseline.judge_on_validation if is_tuning else baseline.judge_on_test
-    if params["part"] == "nothing" and params.get("tune_learning_rate") is None:
+    if params["part"] == "nothing":
         return judge(build_control(params, ctx), params, ctx.device)
     model = compressed.build(params, ctx)
     before = [layer.weight.detach().clone() for layer in linear_layers(model)]
