@@ -109,8 +109,13 @@ def test_another_basis_changes_no_output(weight, inputs, block):
     bases = [calibrated.scaled(linear(), factors)]
     if block == 16:
         bases.append(calibrated.rotated(linear(), block))
+        bases.append(calibrated.rotated(calibrated.scaled(linear(), factors), block))
     for basis in bases:
         torch.testing.assert_close(basis(inputs), expected, rtol=1e-4, atol=1e-4)
+        seen, mapped = calibrated.Hessian(80), calibrated.Hessian(80)
+        seen.add(inputs)
+        mapped.add(basis.into(inputs))
+        torch.testing.assert_close(seen.mapped(basis.into), mapped.sum, rtol=1e-3, atol=1.0)
     with pytest.raises(ValueError, match="power of two"):
         calibrated.hadamard(12)
     with pytest.raises(ValueError, match="do not divide"):

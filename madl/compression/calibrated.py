@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from madl.formats.blocked import Blocked
 
 SHARES = tuple(i / 20 for i in range(10, 21))  # of a block's largest magnitude, that clipping tries
+Map = Callable[[Tensor], Tensor]  # of the last dimension, linear
 DAMPING = 0.01  # of the mean of the Hessian's diagonal, which GPTQ adds to it
 
 
@@ -50,14 +51,20 @@ def _unblocked(blocks: Tensor, like: Tensor) -> Tensor:
 
 
 class Hessian:
-    """The sum of x xᵀ over the inputs of a Linear, by which GPTQ weighs errors."""
+    """Of a Linear's inputs the `sum` of x xᵀ, and the `largest` magnitude of each channel."""
 
     def __init__(self, in_features: int) -> None:
         self.sum = torch.zeros(in_features, in_features)
+        self.largest = torch.zeros(in_features)
 
     def add(self, inputs: Tensor) -> None:
         rows = inputs.reshape(-1, inputs.shape[-1])
         self.sum.addmm_(rows.T, rows)
+        self.largest = torch.maximum(self.largest, rows.abs().amax(0))
+
+    def mapped(self, into: Map) -> Tensor:
+        """The sum of x xᵀ after a linear map of the inputs: (in_features, in_features)."""
+        return into(into(self.sum).T)
 
 
 def gptq(
@@ -110,22 +117,34 @@ def _under_scale_of(largest: Tensor, x: Tensor, peak: Tensor, number_format: Blo
 class Basis(nn.Module):
     """A Linear whose input is mapped before it, and whose weight was mapped by the inverse.
 
-    In exact arithmetic the function is that of the Linear. What the Linear rounds are the mapped
-    input and weight.
+    In exact arithmetic the function is that of the Linear. What is rounded are the mapped input and
+    weight. A basis of a basis maps by both, the first one first.
     """
 
-    def __init__(self, linear: nn.Linear, into: Callable[[Tensor], Tensor], weight: Tensor) -> None:
+    linear: nn.Linear
+    into: Map
+
+    def __init__(self, layer: "nn.Linear | Basis", into: Map, weight_into: Map) -> None:
         super().__init__()
-        self.linear, self.into = linear, into
-        self.linear.weight = nn.Parameter(weight)
+        first = layer.into if isinstance(layer, Basis) else None
+        self.linear = layer.linear if isinstance(layer, Basis) else layer
+        self.into = into if first is None else _composed(first, into)
+        self.linear.weight = nn.Parameter(weight_into(self.linear.weight.detach()))
 
     def forward(self, input: Tensor) -> Tensor:
         return self.linear(self.into(input))
 
 
-def scaled(linear: nn.Linear, factors: Tensor) -> Basis:
-    """The Linear with each input channel times a factor, its column of the weight divided by it."""
-    return Basis(linear, lambda x: x * factors, linear.weight.detach() / factors)
+def _composed(first: Map, then: Map) -> Map:
+    def both(x: Tensor) -> Tensor:
+        return then(first(x))
+
+    return both
+
+
+def scaled(layer: nn.Linear | Basis, factors: Tensor) -> Basis:
+    """The layer with each input channel times a factor, its column of the weight divided by it."""
+    return Basis(layer, lambda x: x * factors, lambda weight: weight / factors)
 
 
 def smoothing(weight: Tensor, largest: Tensor, alpha: float = 0.5) -> Tensor:
@@ -137,20 +156,21 @@ def smoothing(weight: Tensor, largest: Tensor, alpha: float = 0.5) -> Tensor:
     return of_weight.pow(1 - alpha) / largest.clamp(min=1e-5).pow(alpha)
 
 
-def rotated(linear: nn.Linear, block: int) -> Basis:
-    """The Linear with each block of its input, and of its weight's rows, times a Hadamard matrix.
+def rotated(layer: nn.Linear | Basis, block: int) -> Basis:
+    """The layer with each block of its input, and of its weight's rows, times a Hadamard matrix.
 
     Raises:
         ValueError: the block is no power of two, or does not divide the number of inputs.
     """
+    linear = layer.linear if isinstance(layer, Basis) else layer
     if linear.in_features % block:
         raise ValueError(f"blocks of {block} do not divide {linear.in_features} inputs")
     matrix = hadamard(block)
 
-    def into(x: Tensor) -> Tensor:
+    def turn(x: Tensor) -> Tensor:
         return (x.unflatten(-1, (-1, block)) @ matrix).flatten(-2)
 
-    return Basis(linear, into, into(linear.weight.detach()))
+    return Basis(layer, turn, turn)
 
 
 def hadamard(order: int) -> Tensor:
