@@ -117,12 +117,13 @@ def _alt(rows: Sequence[Row]) -> str:
 
 @page.drawing(panels=_panels, alt=_alt, script="decode")
 def loop(r: Records) -> Sequence[Row]:
-    """The examples: each step of the loop on a code, and where and why it is wrong."""
-    return [
+    """The examples: each step of the loop on a code, and where and why it is wrong; those first."""
+    rows = [
         {**example, "where": where, "because": why}
         for example in r.single().values["examples"]
         for where, why in [CAUSES.get(_cause(example), ("", ""))]
     ]
+    return sorted(rows, key=lambda row: not row["where"])
 
 
 @page.chart
