@@ -166,7 +166,7 @@ def not_found(page: str, base: str) -> str:
     page = re.sub(rf'((?:href|src)="|"search": "){re.escape(base)}', r"\1", page)
     page = re.sub(r'"base": "[^"]*"', '"base": "."', page)
     page = re.sub(r'new URL\("[^"]*",location\)', 'new URL(".",document.baseURI)', page)
-    loads = r'<link\b[^>]*>|<script[^>]* src="[^"]*"[^>]*></script>'
+    loads = r'<(?:link|img)\b[^>]*>|<script[^>]* src="[^"]*"[^>]*></script>'
     page = re.sub(loads, lambda tag: _script(f"document.write({_as_string(tag[0])})"), page)
     begins = _script("""if(location.protocol=="file:")document.write('<base href="./">')""")
     page = page.replace("<head>", f'<head>{begins}<base href="{escape(base)}">', 1)

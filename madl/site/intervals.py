@@ -26,7 +26,7 @@ class Axis:
     def over(cls, values: Sequence[float], unit: Unit) -> "Axis":
         """The axis that has room for all these values."""
         low, high = min(values), max(values)
-        room = (high - low) * ROOM or abs(high) * ROOM or 1.0
+        room = (high - low) * ROOM or abs(high) * ROOM or 1 / unit.shown(1.0)
         return cls(low - room, high + room, unit)
 
     def at(self, value: float) -> str:
@@ -35,8 +35,12 @@ class Axis:
         return f"{100 * share:.1f}%"
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Round values as a reader sees them, and their texts; the last one has the unit."""
-        low, high = self.unit.shown(self.low), self.unit.shown(self.high)
+        """Round values as a reader sees them, and their texts; the last one has the unit.
+
+        None stands where its text would leave the picture.
+        """
+        room = (self.high - self.low) * ROOM
+        low, high = self.unit.shown(self.low + room / 2), self.unit.shown(self.high - 2 * room)
         rough = (high - low) / TICKS
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
@@ -67,7 +71,7 @@ def drawn(
     lines = boundaries(contrast) if contrast else {}
     axis = Axis.over([value, *interval, *each, *lines], unit)
     parts = [_zone(contrast, axis)] if contrast else []
-    parts += _lines(lines, axis)
+    parts.append(_lines(lines, axis))
     parts += [_mark("unit", axis, place) for place in each]
     if interval:
         low, high = (axis.at(end) for end in interval)
@@ -109,13 +113,14 @@ def _zone(contrast: Contrast, axis: Axis) -> Markup:
     return html('<i class="zone" style="--at:{};--to:{}"></i>', axis.at(low), axis.at(high))
 
 
-def _lines(names: Mapping[float, str], axis: Axis) -> list[Markup]:
-    """Lines with their names: that of the leftmost ends at its line, others begin at theirs."""
-    form = '<i class="line{}" style="--at:{}"><b>{}</b></i>'
-    first = min(names) if len(names) > 1 else None
-    return [
-        html(form, " left" if at == first else "", axis.at(at), name) for at, name in names.items()
-    ]
+def _lines(names: Mapping[float, str], axis: Axis) -> Markup:
+    """Lines with their names, each on the side that has more room."""
+    form = '<i class="line {}{}" style="--at:{}"><b>{}</b></i>'
+    middle = (axis.low + axis.high) / 2
+    return Markup().join(
+        html(form, "margin" if at else "zero", " left" * (at > middle), axis.at(at), name)
+        for at, name in names.items()
+    )
 
 
 def _mark(look: str, axis: Axis, value: float) -> Markup:
