@@ -133,7 +133,7 @@ def test_home_can_be_touched_at_once_and_has_a_tile_for_every_question(browser, 
         page.set_viewport_size({"width": width, "height": 900})
         tops = [tile.bounding_box()["y"] for tile in tiles.all()]
         assert {tops.count(top) for top in tops} == {columns}, width
-    page.locator(".opening a").first.click()
+    page.locator(".tile a").first.click()
     page.wait_for_load_state("load")
     assert page.locator(".answer").is_visible()
     page.close()
@@ -217,7 +217,7 @@ def test_a_number_opens_its_evidence_in_a_card_that_escape_closes(browser, site,
         touch()
         evidence = page.frame_locator(".card iframe")
         evidence.locator("h1").wait_for()
-        value = number.text_content().split("\xa0")[0]
+        value = number.get_attribute("data-n").split(" · ")[0]
         assert value in evidence.locator("h1").text_content()
         assert evidence.locator(".interval .unit").count() == 5
         room, window = card.bounding_box(), page.viewport_size
