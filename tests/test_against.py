@@ -10,17 +10,21 @@ from tests.test_report import fill, words, write
 
 PROJECT = Project()
 CALLS = {page.name: PageCalls(PROJECT, page) for page in evidence()}
-ROW = '[[against]]\nstem = "toy"\nby = "report 1"\nreported = "It is 7."\nmeasured = "{}"\n'
+ROW = (
+    '[[against]]\nstem = "toy"\nby = "report 1"\nreported = "It is 7."\noutcome = "wrong"\n'
+    'theirs = 7\nours = "one"\nmeasured = "{}"\n'
+)
 
 
-@pytest.mark.parametrize("row", PROJECT.against, ids=lambda row: f"{row.stem}-{row.place}")
+@pytest.mark.parametrize("row", PROJECT.against, ids=lambda row: f"{row.stem}: {row.reported[:20]}")
 def test_each_row_names_numbers_and_a_chart_that_its_page_has(row):
     calls = CALLS[row.stem]
     said = against.measured(row, calls)
     if not calls.page.view.is_whole:
         return
     assert "not run here" not in said
-    assert (row.figure or calls.first_chart()) in calls.charts
+    shown = calls.page.view
+    assert {row.figure, row.ours, row.toy} <= {"", *calls.charts, *shown.numbers, *shown.shown}
 
 
 def told(plan, measured: str) -> list[str]:
@@ -37,7 +41,10 @@ def test_a_row_has_what_was_reported_and_the_number_with_its_records(plan):
     assert "One squared is 1." in text
     made = (plan.project.docs / "reported.md").read_text()
     assert 'href="labs/records/toy/one.html"' in made
-    assert "(reported.md)" in (plan.project.docs / "index.md").read_text()
+    assert 'aria-label="reported 7, measured 1"' in made
+    home = (plan.project.docs / "index.md").read_text()
+    assert "(reported.md)" in home
+    assert "It is 7." in home
 
 
 @pytest.mark.parametrize(

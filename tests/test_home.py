@@ -31,25 +31,21 @@ def a_page(question, *results, has_run=True):
 
 
 def chosen(*pages) -> list[str]:
-    return [page.name for page in home.surprising(pages)]
+    return [page.name for page in [home.clearest(pages)] if page]
 
 
-def test_what_was_refuted_opens_the_logbook_first_a_lab_does_once_and_some_never_do():
+def test_what_was_refuted_stands_for_the_logbook_then_what_is_clearest_and_some_never_do():
     pages = [
         a_page("0.1", a_result(far=30)),
         a_page("2.1", a_result(far=9)),
         a_page("3.1", a_result("one"), a_result("other", "refuted", far=-3)),
     ]
-    assert chosen(*pages) == ["3.1", "0.1", "2.1"]
-    assert home.refuted_first(pages)
-    assert not home.refuted_first(pages[:2])  # nothing is refuted, and home says nothing of it
-    same = [a_page(f"1.{i}", a_result(far=9 - i)) for i in range(3)]
-    others = [a_page(f"{lab}.1", a_result(far=lab)) for lab in (2, 3, 4)]
-    assert chosen(*same, *others) == ["1.0", "4.1", "3.1"]
+    assert chosen(*pages) == ["3.1"]
+    assert chosen(*pages[:2]) == ["0.1"]
     undecided = a_result(verdict="undecided"), a_result(verdict="not measured", contrast=None)
     pages = [a_page("1.1", one) for one in (*undecided, a_result(verdict=None, primary=False))]
     pages += [a_page("1.1", a_result(), has_run=False), a_page("1.1"), a_page("", a_result())]
-    assert [chosen(page) for page in pages] == [[]] * 6
+    assert chosen(*pages) == []
 
 
 def test_the_distance_is_from_the_nearest_line_that_decides():

@@ -1,7 +1,8 @@
-/* What a chart gains by a script: values under the pointer and by arrow keys, names that hide
-   their series, and a large view. Without it, the figure is complete. */
+/* What a chart gains by a script: values under the pointer and by arrow keys, names that hide their
+   series, a large view, its picture as a file and its address. Without it, the figure is complete. */
 (() => {
   const REACH = 22; // pixels from the pointer to a point
+  const LOOK = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "fill-opacity", "opacity", "display", "font"];
 
   const make = (tag, attributes, ...children) => {
     const made = document.createElement(tag);
@@ -9,6 +10,38 @@
     made.append(...children);
     return made;
   };
+
+  /* The figure as a PNG, twice its size: its title, the chart as it looks here, and where it is from. */
+  const picture = (figure, svg) => {
+    const style = getComputedStyle(figure);
+    const copy = svg.cloneNode(true);
+    const parts = copy.querySelectorAll("*");
+    svg.querySelectorAll("*").forEach((part, i) => {
+      const look = getComputedStyle(part);
+      for (const name of LOOK) parts[i].style.setProperty(name, look.getPropertyValue(name));
+    });
+    const { width, height } = svg.viewBox.baseVal;
+    for (const [name, value] of Object.entries({ xmlns: "http://www.w3.org/2000/svg", width, height })) copy.setAttribute(name, value);
+    const canvas = make("canvas", { width: 2 * width + 40, height: 2 * height + 130 });
+    const image = new Image();
+    return new Promise((done, failed) => {
+      image.onerror = failed;
+      image.onload = () => {
+        const pen = canvas.getContext("2d");
+        pen.fillStyle = style.getPropertyValue("--chart-paper");
+        pen.fillRect(0, 0, canvas.width, canvas.height);
+        pen.fillStyle = style.getPropertyValue("--chart-ink");
+        pen.font = `600 28px ${style.getPropertyValue("--serif")}`;
+        pen.fillText(figure.querySelector(".title")?.textContent ?? "", 20, 46, canvas.width - 40);
+        pen.drawImage(image, 20, 70, 2 * width, 2 * height);
+        pen.font = `18px ${style.getPropertyValue("--sans")}`;
+        pen.fillText(address(figure), 20, canvas.height - 18, canvas.width - 40);
+        canvas.toBlob(done);
+      };
+      image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
+    });
+  };
+  const address = (figure) => `${location.href.split("#")[0]}#${figure.id}`;
 
   const enhance = (figure) => {
     if (figure.dataset.live) return;
@@ -132,7 +165,19 @@
       figure.style.minHeight = "";
       enlarge.focus();
     });
-    figure.querySelector("figcaption").append(" ", enlarge);
+    const png = make("button", { type: "button" }, "PNG");
+    png.addEventListener("click", async () => {
+      const url = URL.createObjectURL(await picture(figure, wide));
+      make("a", { href: url, download: `${figure.id}.png` }).click();
+      setTimeout(() => URL.revokeObjectURL(url), 10000);
+    });
+    const link = make("button", { type: "button" }, "Copy link");
+    link.hidden = !navigator.clipboard;
+    link.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(address(figure));
+      link.textContent = "Copied";
+    });
+    figure.querySelector("figcaption").append(" ", png, " ", link, " ", enlarge);
     figure.append(dialog);
   };
 

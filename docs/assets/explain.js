@@ -94,12 +94,39 @@
         if (field.textContent !== String(text)) field.textContent = text;
   };
 
+  /* What the controls are set to stands in the address, which opens the figure as it is. */
+  const remember = (figure) => {
+    const all = [...figure.querySelectorAll(".tools :is(input, select)")];
+    const value = (control) => (control.type === "checkbox" ? Number(control.checked) : control.value);
+    const state = () => `#${figure.id}=${all.map(value).join(",")}`;
+    const [id, ...given] = decodeURIComponent(location.hash.slice(1)).split(/[=,]/);
+    if (id === figure.id && given.length === all.length) {
+      all.forEach((control, i) => {
+        if (control.type === "checkbox") control.checked = given[i] === "1";
+        else control.value = given[i];
+        for (const event of ["input", "change"]) control.dispatchEvent(new Event(event, { bubbles: true }));
+      });
+      figure.scrollIntoView();
+    }
+    const first = state();
+    const keep = () => state() !== first && history.replaceState(null, "", state());
+    for (const event of ["input", "change", "click"]) figure.addEventListener(event, keep);
+    const link = make("button", { type: "button", class: "link" }, "Copy link");
+    link.hidden = !navigator.clipboard || !all.length;
+    link.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(location.href.split("#")[0] + state());
+      link.textContent = "Copied";
+    });
+    figure.querySelector("figcaption").append(" ", link);
+  };
+
   const shared = { make, minus, thousands, number, perCent };
   globalThis.explain = (name, build) => {
     for (const figure of document.querySelectorAll(`figure[data-explain="${name}"]`)) {
       figure.querySelector(".says")?.setAttribute("aria-live", "polite");
       figure.classList.add("live");
       build({ figure, rows: rows(figure), set: (texts) => set(figure, texts), ...controls(figure), ...shared });
+      remember(figure);
     }
   };
 })();

@@ -12,7 +12,7 @@ from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import Experiment, Plan
 from madl.logbook.numbers import value
 from madl.logbook.records import Params, Records, Row
-from madl.logbook.values import superscript
+from madl.logbook.values import number, superscript
 
 page = Experiment(title="The implicit one in the dequantize loop", version=3)
 
@@ -62,17 +62,18 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
     heads = ("", "±", "exponent", "bit 6", "fraction", "value")
     spans = {"fraction": ' colspan="7"'}
     top = "".join(f"<th{spans.get(head, '')}>{head}</th>" for head in heads)
+    rule = field("rule", "out - bias", "code")
     body = (
         _word(
             "mantissa",
-            f"mantissa {field('mantissa', row['mantissa'])}",
+            f"mantissa {field('mantissa', number(row['mantissa']))}",
             (int(row["mantissa"] < 0), magnitude >> 7, magnitude >> 6 & 1),
             f"{magnitude & 0x3F:06b}",
-            row["truth"],
+            _typeset(row["truth"]),
         ),
-        _word("out", "<code>out</code>", *_bits(row["out"]), row["out"]),
-        _word("bias", "<code>bias</code>", *_bits(row["bias"]), row["bias"]),
-        _word("result", field("rule", "out - bias", "code"), *_bits(row["result"]), row["result"]),
+        _word("out", "<code>out</code>", *_bits(row["out"]), _typeset(row["out"])),
+        _word("bias", "<code>bias</code>", *_bits(row["bias"]), _typeset(row["bias"])),
+        _word("result", rule, *_bits(row["result"]), _typeset(row["result"])),
     )
     table = f'<table class="words"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody>'
     return [Panel(title="", svg=f"{table}</table>\n{says(_sentence(row))}", folded=False)]
@@ -103,26 +104,25 @@ def _word(name: str, head: str, first: tuple[int, int, int], fraction: str, valu
 
 
 def _sentence(row: Row) -> str:
-    """A sentence on a code with bit six clear; the page's script has the same words."""
-    return (
-        f"Bit six is 0, yet BF16 reads a one there: out is {row['out']}. Without that one, "
-        f"{row['out']} − {row['bias']} = {row['result']}, what the code means."
-    )
+    """A sentence on a code that the loop gets wrong; the page's script has the same words."""
+    result, truth = _typeset(row["result"]), _typeset(row["truth"])
+    return f"The loop gives {result}, but the code means {truth}: {row['because']}."
 
 
 def _alt(rows: Sequence[Row]) -> str:
     row = rows[0]
-    return f"The loop on mantissa {row['mantissa']}, scale {row['scale']}. {_sentence(row)}"
+    return f"The loop on mantissa {number(row['mantissa'])}, scale {row['scale']}. {_sentence(row)}"
 
 
 @page.drawing(panels=_panels, alt=_alt, script="decode")
 def loop(r: Records) -> Sequence[Row]:
-    """The examples: each step of the loop on a code, and where and why it is wrong."""
-    return [
+    """The examples: each step of the loop on a code, and where and why it is wrong; those first."""
+    rows = [
         {**example, "where": where, "because": why}
         for example in r.single().values["examples"]
         for where, why in [CAUSES.get(_cause(example), ("", ""))]
     ]
+    return sorted(rows, key=lambda row: not row["where"])
 
 
 @page.chart

@@ -15,6 +15,7 @@ explain("memory", ({ figure, rows, set, choice, check, perCent, thousands }) => 
     const isPacked = packed.checked && held !== dense;
     const chosen = isPacked ? { ...held } : { ...dense };
     if (isPacked && !written.checked) chosen["written-out weight"] = 0;
+    packed.disabled = held === dense; // FP32 is packed as it is
     written.disabled = !isPacked;
     const whole = sum(dense);
     [dense, chosen].forEach((row, j) => {

@@ -256,11 +256,12 @@ class TimedArm:
     def time(self) -> Estimate:
         """Milliseconds a call; the interval comes from the scatter between processes."""
         logs = self._logs
-        interval = None
-        if len(logs) > 1:
-            mean = stats.mean(logs, unit=Unit.TIMES, unit_name="units")
-            interval = Interval(*(1e3 * math.exp(value) for value in mean.interval))
-        return Estimate(1e3 * self.median_s, interval, Unit.MILLISECONDS, len(logs))
+        if len(logs) == 1:
+            return Estimate(1e3 * self.median_s, None, Unit.MILLISECONDS, 1)
+        mean = stats.mean(logs, unit=Unit.TIMES, unit_name="units")
+        interval = Interval(*(1e3 * math.exp(value) for value in mean.interval))
+        each = tuple(1e3 * math.exp(value) for value in logs)
+        return Estimate(1e3 * self.median_s, interval, Unit.MILLISECONDS, len(logs), each=each)
 
     @property
     def cases(self) -> tuple[Case, ...]:

@@ -206,7 +206,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def each_of(cell: Any) -> list[float]:
-    """The effects of a cell's units, of an Estimate that is an effect; else none."""
+    """The values of a cell's units, of an Estimate or an arm with several; else none."""
     estimate = estimated(cell)
     return [] if estimate is None else estimate.plain_each
 

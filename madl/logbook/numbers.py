@@ -88,11 +88,13 @@ class Number:
     """A number as a template prints it: `text` in two or three digits, `precise` with one more."""
 
     name: str
+    value: float  # as a reader sees it: per cent, points, ratios
     text: str
     precise: str
     interval: str  # as a reader sees it: "[76.1, 81.9]"; "" where it has none
     n: str  # number of models or processes behind it: "5 models"
     cases: tuple[Case, ...]
+    estimate: Estimate | None = None  # where it has an interval, or units
 
 
 def number_of(name: str, value: Any, records: Records) -> Number:
@@ -133,7 +135,7 @@ def _exact(name: str, value: int | float, unit: str, cases: tuple[Case, ...]) ->
     if not math.isfinite(value):
         raise MadlError(f"the number {name!r} is {value}, which no sentence can say")
     text = f"{number(value)}\u00a0{unit}".rstrip()
-    return Number(name=name, text=text, precise=text, interval="", n="", cases=cases)
+    return Number(name=name, value=value, text=text, precise=text, interval="", n="", cases=cases)
 
 
 def _estimated(
@@ -146,11 +148,13 @@ def _estimated(
     )
     return Number(
         name=name,
+        value=estimate.unit.shown(value),
         text=magnitude(value, estimate.unit),
         precise=magnitude(value, estimate.unit, more=1),
         interval=interval or "",
         n=count_of_units(n, units) if n else "",
         cases=cases,
+        estimate=estimate,
     )
 
 

@@ -133,9 +133,9 @@ def accuracy(groups: Groups) -> Estimate:
     if len(groups) == 1:
         return mean_of([outcomes.accuracy for outcomes in groups[0]])
     sizes = {outcomes.examples: outcomes.n for group in groups for outcomes in group}
-    shares = mean(_shares(groups), unit=Unit.PERCENT, unit_name=MODELS)
-    interval = shares.interval.of_share()
-    return Estimate(shares.effect, interval, Unit.PERCENT, sum(sizes.values()), len(groups))
+    shares = mean(each := _shares(groups), unit=Unit.PERCENT, unit_name=MODELS)
+    interval, n = shares.interval.of_share(), sum(sizes.values())
+    return Estimate(shares.effect, interval, Unit.PERCENT, n, len(groups), tuple(each))
 
 
 def mean_of(estimates: Sequence[Estimate]) -> Estimate:

@@ -115,8 +115,8 @@ class Sealed:
 class Estimate(Sealed):
     """A value that can be printed, tabulated and drawn, but not computed with or chosen by.
 
-    `n` counts the examples (or other units) behind it, `seeds` the models. An effect has `each` of
-    its units' effects, for figures to draw.
+    `n` counts the examples (or other units) behind it, `seeds` the models; `each` holds the values
+    of its models, processes or studies, for figures to draw.
     Formats: `""` the value with its unit, `"+"` with a sign, `"i"` with its interval, `"+i"` both;
     Python's own, such as `".1%"`, act on the bare number.
     """

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 from madl.errors import MadlError, WrongCommand
 from madl.files import read_text
@@ -49,6 +49,9 @@ class Reported:
                     raise ValueError(f"{column!r} is {value!r}, neither a text nor a number")
 
 
+Outcome = Literal["wrong", "half right", "holds"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
     """A claim that others report, beside the sentence of a page that measured it."""
@@ -56,12 +59,18 @@ class Against:
     stem: str
     by: str  # who reports it
     reported: str
+    outcome: Outcome
     measured: str  # a template's text, which names the page's numbers
-    figure: str = ""  # a chart of the page; its first without one
-    place: int = 0  # of the row in the file, from 0
+    figure: str = ""  # a chart of the page that shows the claim
+    theirs: float | None = None  # the number that is reported …
+    ours: str = ""  # … and the name of the page's number that it is held against
+    toy: str = ""  # a drawing of the page, with which home opens …
+    invites: str = ""  # … and what a reader can do with it
 
     def __post_init__(self) -> None:
         _check_texts(self, "stem", "by", "reported", "measured")
+        if self.outcome not in (known := get_args(Outcome)):
+            raise ValueError(f"outcome is {self.outcome!r}, not one of {', '.join(known)}")
 
 
 def _check_texts(entry: object, *names: str) -> None:
@@ -141,10 +150,10 @@ class Project:
             MadlError: a row lacks a text, or names no experiment.
         """
         rows: list[Against] = []
-        shape = "a row has stem, by, reported and measured, all texts"
+        shape = "a row has stem, by, reported, outcome and measured, all texts"
         for place, entry in enumerate(self._reported_toml.get(AGAINST, ())):
             with toml_entry(f"experiments/reported.toml, {AGAINST}, row {place + 1}", shape):
-                rows.append(Against(**entry, place=place))
+                rows.append(Against(**entry))
                 self._check_stem(rows[-1].stem)
         return tuple(rows)
 

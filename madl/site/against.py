@@ -4,55 +4,98 @@ Rows stand in `experiments/reported.toml`, each a table `[[against]]`. Its `meas
 in which numbers of the answering page stand by name: no digit of it is typed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from markupsafe import Markup
 
 from madl.errors import MadlError
 from madl.running.project import Against, Project
-from madl.site import home
-from madl.site.markup import inline, words
+from madl.site import home, intervals
+from madl.site.markup import chip, html, inline, words
 from madl.site.page import PageCalls, prose_numbers
 from madl.site.views import Problems
 
 
-def rows(project: Project, calls: Mapping[str, PageCalls], problems: Problems) -> str:
-    """Markdown of all rows whose page was rendered and has results; "" if there are none.
+def rows(
+    project: Project, calls: Mapping[str, PageCalls], problems: Problems
+) -> list[tuple[Against, str]]:
+    """The rows whose page was rendered and has results, each with its Markdown.
 
     A row that cannot be made is left out and noted in `problems`.
     """
-    sections: list[str] = []
+    told: list[tuple[Against, str]] = []
     try:
         answers = project.against
     except MadlError as error:
         problems.note(error)
-        return ""
-    for row in answers:
+        return []
+    for place, row in enumerate(answers):
         if row.stem not in calls or not calls[row.stem].page.view.own:
             continue
         try:
-            sections.append(_row(row, calls[row.stem]))
+            told.append((row, _row(row, calls[row.stem], f"{row.stem}-{place}")))
         except MadlError as error:
             problems.note(error)
+    return told
+
+
+def together(texts: Iterable[str]) -> Markup:
+    """Markdown of rows one below the other; "" if there are none."""
+    sections = list(texts)
     if not sections:
-        return ""
-    return "\n".join(['<div class="against" markdown>\n', *sections, "</div>\n"])
+        return Markup()
+    return Markup("\n".join(['<div class="against" markdown>\n', *sections, "</div>\n"]))
 
 
-def _row(row: Against, calls: PageCalls) -> str:
+def opening(told: Iterable[tuple[Against, str]], calls: Mapping[str, PageCalls]) -> Markup:
+    """Markdown of what home opens with: the first row with a toy, as a sentence and that toy."""
+    row = next((row for row, _ in told if row.toy), None)
+    if row is None:
+        return Markup()
+    page = calls[row.stem]
+    parts = (
+        '<section class="touch" markdown data-search-exclude>\n\n<div class="says" markdown>\n',
+        f"{measured(row, page)}\n\n[{inline(page.title())}]({page.page.path})\n{{ .asks }}\n",
+        "</div>\n",
+        f"{page.drawn(row.toy, row.invites, '', elsewhere=True)}\n</section>\n",
+    )
+    return Markup("\n".join(parts))
+
+
+def _row(row: Against, calls: PageCalls, id: str) -> str:
     """Markdown of a row: the reported claim, what was measured, a chart, a link to the page."""
     answer = measured(row, calls)
     if row.figure and row.figure not in calls.charts:
         known = ", ".join(calls.charts) or "none"
         raise MadlError(f"{_where(row)}: no chart {row.figure!r} on its page; known: {known}")
-    drawn = home.thumbnail(calls, f"against-{row.place}", row.figure or None)
+    drawn = _pair(row, calls) or (row.figure and home.thumbnail(calls, id, row.figure))
+    link = html('<a class="headerlink" href="#{}" title="Link to this row">¶</a>', id)
     parts = (
-        '<section class="versus" markdown data-search-exclude>\n',
-        f'<p class="told"><small>Reported by {words(row.by)}</small> {inline(row.reported)}</p>\n',
+        f'<section class="versus" id="{id}" markdown data-search-exclude>\n',
+        f'<p class="told">{chip(row.outcome)} <small>Reported by {words(row.by)}</small> '
+        f"{inline(row.reported)}{link}</p>\n",
         f'<div class="found" markdown>\n<small>Measured</small> {answer}\n</div>\n',
         f'<div class="thumb chart">{drawn}</div>\n' if drawn else "",
         f"[{inline(calls.title())}]({calls.page.path})\n{{ .asks }}\n",
         "</section>\n",
     )
     return "\n".join(part for part in parts if part)
+
+
+def _pair(row: Against, calls: PageCalls) -> Markup:
+    """The number that is reported beside the one measured, drawn; "" where a row has none.
+
+    Raises:
+        MadlError: the page has no such number.
+    """
+    if row.theirs is None:
+        return Markup()
+    numbers = calls.page.view.numbers
+    if row.ours not in numbers:
+        known = ", ".join(numbers) or "none"
+        raise MadlError(f"{_where(row)}: no number {row.ours!r} on its page; known: {known}")
+    number = numbers[row.ours]
+    return intervals.pair(row.theirs, number.value, number.text) if number else Markup()
 
 
 def measured(row: Against, calls: PageCalls) -> str:

@@ -16,6 +16,8 @@ LANGUAGES = {".py": "python", ".cu": "cpp", ".cpp": "cpp", ".h": "cpp", ".v": "v
 def block(root: Path, path: str, name: str) -> str:
     """The piece of this name as a fenced block of Markdown, titled with its path and first line.
 
+    Docstrings are left out: the page says in words what the code does.
+
     Raises:
         MadlError: there is no such file, or no such piece in it.
     """
@@ -27,7 +29,9 @@ def block(root: Path, path: str, name: str) -> str:
     if ends is None:
         raise MadlError(f"{path} has no function, class or marker [{name}] to show")
     first, last = ends
-    piece = textwrap.dedent("\n".join(text.splitlines()[first - 1 : last]))
+    hidden = _docstrings(text) if path.endswith(".py") else set[int]()
+    lines = enumerate(text.splitlines()[first - 1 : last], first)
+    piece = textwrap.dedent("\n".join(line for number, line in lines if number not in hidden))
     language = LANGUAGES.get(Path(path).suffix, "text")
     return f'```{{ .{language} title="{path}, line {first}" }}\n{piece}\n```\n'
 
@@ -39,6 +43,18 @@ def _by_name(text: str, name: str) -> tuple[int, int] | None:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             return first, node.end_lineno or node.lineno
     return None
+
+
+def _docstrings(text: str) -> set[int]:
+    """The numbers of the lines of all docstrings, and of a blank line below one."""
+    lines, hidden = text.splitlines(), set[int]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            own = node.body[0]
+            last = (own.end_lineno or own.lineno) + 1
+            is_blank = last <= len(lines) and not lines[last - 1].strip()
+            hidden |= set(range(own.lineno, last + is_blank))
+    return hidden
 
 
 def _by_markers(text: str, name: str) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""The home page: a promise, three findings with their pictures, every question as a card."""
+"""The home page: every question as a card, and the finding whose picture is shared."""
 
 import math
 import re
@@ -12,30 +12,15 @@ from madl.site.markup import html, inline
 from madl.site.page import PageCalls
 from madl.site.views import Page
 
-FINDINGS = 3  # that the home page opens with, at most
 
+def clearest(pages: Iterable[Page]) -> Page | None:
+    """The page whose picture stands for the logbook where home is shared; None without verdicts.
 
-def lab(question_id: str) -> str:
-    """The lab of a question: the part before the dot of its number."""
-    return question_id.partition(".")[0]
-
-
-def surprising(pages: Iterable[Page]) -> list[Page]:
-    """The pages whose findings open the home page: three at most, of different labs.
-
-    Pages with a refuted primary claim come first; then those with the claim whose effect lies
+    Pages with a refuted primary claim come first; then the one with the claim whose effect lies
     farthest from its nearest boundary (zero or a margin), in half widths of its interval.
     """
     decided = [page for page in pages if page.questions and page.view.own and _decided(page)]
-    by_lab: dict[str, Page] = {}
-    for page in sorted(decided, key=_rank):
-        by_lab.setdefault(lab(page.questions[0].id), page)
-    return list(by_lab.values())[:FINDINGS]
-
-
-def refuted_first(pages: Iterable[Page]) -> bool:
-    """Whether one of the pages that `surprising` chooses has a refuted claim."""
-    return any(r.verdict == "refuted" for page in surprising(pages) for r in _decided(page))
+    return min(decided, key=_rank, default=None)
 
 
 def _decided(page: Page) -> list[Result]:
@@ -45,7 +30,7 @@ def _decided(page: Page) -> list[Result]:
 
 
 def _rank(page: Page) -> tuple[bool, float]:
-    """The key by which `surprising` sorts: pages with a refuted claim first, then by distance."""
+    """The key by which `clearest` sorts: pages with a refuted claim first, then by distance."""
     results = _decided(page)
     return all(r.verdict == "supported" for r in results), -max(map(_distance, results))
 
@@ -60,41 +45,26 @@ def _distance(result: Result) -> float:
 # ---- answers as cards ---------------------------------------------------------------------------
 
 
-def openings(pages: Sequence[Page], calls: Mapping[str, PageCalls]) -> str:
-    """Markdown of the `surprising` pages' answers as cards, each with its chart."""
-    chosen = [calls[page.name] for page in surprising(pages)]
-    cards = [_card("opening", page.answer, page) for page in chosen]
-    return _grid("openings", cards) if cards else ""
-
-
 def cards(rows: Sequence[Mapping[str, Any]], calls: Mapping[str, PageCalls]) -> str:
     """Markdown of every question as a card: its answer, its page's chart in small, its title."""
     tiles: list[str] = []
     for row in rows:
         page, title = calls.get(row["stem"]), f"{row['id']} {row['title']}"
         text = answer(row, page) or inline(f"{title} is open.")
-        tiles.append(_card("tile", text, page, title=title, status=row["status"]))
-    return _grid("tiles", tiles)
+        tiles.append(_card(text, page, title, row["status"]))
+    return "\n".join(['<div class="tiles" markdown>\n', *tiles, "</div>\n"])
 
 
-def _grid(look: str, cards: Sequence[str]) -> str:
-    """Markdown of cards in a `div` of the class `look`."""
-    return "\n".join([f'<div class="{look}" markdown>\n', *cards, "</div>\n"])
-
-
-def _card(
-    look: str, answer: str, page: PageCalls | None, *, title: str = "", status: str = ""
-) -> str:
+def _card(answer: str, page: PageCalls | None, title: str, status: str) -> str:
     """Markdown of a card: an answer that links to its page, a small chart, and a title."""
     text = re.sub(r'<a class="n"[^>]*>(.*?)</a>', r"\1", answer)  # no links inside the link
-    drawn = thumbnail(page, look) if page else ""
-    asks = inline(title or (page.title() if page else ""))
+    drawn = thumbnail(page, "tile") if page else ""
     dot = html('<span class="dot {}" role="img" aria-label="{}" title="{}"></span> ', *[status] * 3)
     parts = [
-        f'<section class="{look}" markdown data-search-exclude>\n',
+        '<section class="tile" markdown data-search-exclude>\n',
         f"[{text}]({page.page.path})\n{{ .says }}\n" if page else f"{text}\n{{ .says }}\n",
         f'<div class="thumb chart">{drawn}</div>\n' if drawn else "",
-        f'<p class="asks">{dot if status else ""}{asks}</p>\n',
+        f'<p class="asks">{dot}{inline(title)}</p>\n',
         "</section>\n",
     ]
     return "\n".join(filter(None, parts))
@@ -119,7 +89,7 @@ def run_of_asked(row: Mapping[str, Any]) -> list[str]:
 def thumbnail(page: PageCalls, place: str, name: str | None = None) -> str:
     """A small SVG of a chart of the page, by default its first; "" without a chart or results.
 
-    `place` tells apart the ids of one chart's thumbnails; "opening" makes it larger, with a legend.
+    `place` tells apart the ids of one chart's thumbnails.
     """
     if not page.page.view.own or (name := name or page.first_chart()) is None:
         return ""
@@ -127,7 +97,7 @@ def thumbnail(page: PageCalls, place: str, name: str | None = None) -> str:
     def figure(name: str) -> str:
         id = f"{page.page.name}-{name}-{place}"
         chart = page.page.view.shown[name]
-        return svg.thumbnail(chart, id=id, cache=page.cache, large=place == "opening")
+        return svg.thumbnail(chart, id=id, cache=page.cache)
 
     return page.or_pending("figure", figure)(name)
 

@@ -11,7 +11,9 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Sequence
 from html import escape, unescape
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -22,8 +24,10 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where mkdocs does not look
 
+from markupsafe import Markup
+
 from madl.site import limits, notebook_hooks
-from madl.site.markup import IN_WORDS, SHARED, unbroken
+from madl.site.markup import IN_WORDS, SHARED, html, unbroken
 
 log = logging.getLogger("mkdocs.hooks.limits")
 
@@ -70,6 +74,34 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
     parts[2::3] = [""] * len(parts[2::3])
     html = "".join(parts)
     return (page and notebook_hooks.content(html, page)) or html
+
+
+def on_page_context(context: Any, *, page: Any, nav: Any, **_: Any) -> Any:
+    """Put links to all questions above a question's page; called by MkDocs before the theme.
+
+    A question's page is one below `labs/`; it is called by the number that its title begins with.
+    """
+    if page.file.src_uri.startswith("labs/"):
+        page.content = questions([p for p in nav.pages if p.file.src_uri.startswith("labs/")], page)
+    return context
+
+
+def questions(pages: Sequence[Any], shown: Any) -> str:
+    """The HTML of a page, below links to all these pages, of which it is one."""
+    labs = Markup()
+    for lab, own in groupby(pages, lambda page: page.title.partition(".")[0]):
+        links = [_link(page, shown, is_numbered=lab.isdigit()) for page in own]
+        labs += html("<span>{}</span>", Markup().join(links))
+    form = '<nav class="strip" aria-label="Questions">{}</nav>\n{}'
+    return html(form, labs, Markup(shown.content))
+
+
+def _link(page: Any, shown: Any, *, is_numbered: bool) -> Markup:
+    """A link from a page that is shown to this one, by its number where it has one."""
+    number, _, title = page.title.partition(" ") if is_numbered else (page.title, "", "")
+    current = Markup(' aria-current="page"' if page is shown else "")
+    form = '<a href="{}" title="{}"{}>{}</a>'
+    return html(form, page.file.url_relative_to(shown.file), title, current, number)
 
 
 def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
@@ -134,7 +166,7 @@ def not_found(page: str, base: str) -> str:
     page = re.sub(rf'((?:href|src)="|"search": "){re.escape(base)}', r"\1", page)
     page = re.sub(r'"base": "[^"]*"', '"base": "."', page)
     page = re.sub(r'new URL\("[^"]*",location\)', 'new URL(".",document.baseURI)', page)
-    loads = r'<link\b[^>]*>|<script[^>]* src="[^"]*"[^>]*></script>'
+    loads = r'<(?:link|img)\b[^>]*>|<script[^>]* src="[^"]*"[^>]*></script>'
     page = re.sub(loads, lambda tag: _script(f"document.write({_as_string(tag[0])})"), page)
     begins = _script("""if(location.protocol=="file:")document.write('<base href="./">')""")
     page = page.replace("<head>", f'<head>{begins}<base href="{escape(base)}">', 1)

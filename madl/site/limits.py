@@ -21,7 +21,8 @@ PARTS = {  # by class: words, numbers
 }
 CAPTION = 25  # words
 _LEFT_OUT = (
-    "a.mark, figure, pre, code, details, table, .facts, .headerlink, h1, .question, .register, nav"
+    "a.mark, figure, pre, code, details, table, nav, h1, "
+    ".facts, .headerlink, .register, .claim, .key"
 )
 _NO_WORDS = re.compile(r"<(svg|script)\b.*?</\1>", re.DOTALL)  # most of a page's elements
 _LONG = ("register", "explorer")  # classes of tables without a limit

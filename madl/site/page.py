@@ -126,6 +126,11 @@ class PageCalls:
         """
         return Markup(f"records/{self.page.name}")
 
+    @property
+    def _up(self) -> str:
+        """The way from the page to the site's root: "../" or ""."""
+        return "../" * self.page.folder.count("/")
+
     @functools.cached_property
     def index(self) -> Mapping[str, Mapping[str, Any]]:
         """The value and the records' keys of each number and claim, by name."""
@@ -254,10 +259,16 @@ class PageCalls:
     def figure(self, name: str, caption: str = "", caller: Callable[[], str] | None = None) -> str:
         """A chart or drawing as HTML, with a link to its data; the `call` block is its title."""
         title = " ".join(caller().split()) if caller else ""
+        return self.drawn(name, title, caption)
+
+    def drawn(self, name: str, title: str, caption: str, *, elsewhere: bool = False) -> str:
+        """`figure`; with `elsewhere`, for a page at the site's root."""
         content = self._shown("figure", name, "chart", "drawing")
         if content is None:
             return self._pending()
-        id, data = f"{self.page.name}-{name}", f"figures/{self.page.name}/{name}.csv"
+        folder, up = (self.page.folder, "") if elsewhere else ("", self._up)
+        id, figures = f"{self.page.name}-{name}", f"{folder}figures/{self.page.name}"
+        data = f"{figures}/{name}.csv"
         if isinstance(content, Chart):
             texts = {"title": _text(title), "caption": caption, "data": data}
             chart = svg.figure(content, id=id, **texts, cache=self.cache)
@@ -268,8 +279,7 @@ class PageCalls:
         look, live = 'class="drawing"', ""
         if drawing.script:
             look = f'class="drawing explain" data-explain="{drawing.script}"'
-            up = "../" * self.page.folder.count("/")
-            live = explain.live(content, f"figures/{self.page.name}/{explain.OWN}", up=up)
+            live = explain.live(content, f"{figures}/{explain.OWN}", up=up)
         heading = f'<p class="title">{title}</p>\n' if title else ""
         return (
             f'<figure id="{id}" {look} role="group" aria-label="{words(drawing.alt(content))}" '

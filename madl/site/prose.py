@@ -30,6 +30,7 @@ from madl.logbook.experiment import CLAIM_VARIABLES
 from madl.logbook.numbers import Number, magnitude
 from madl.logbook.records import Row
 from madl.logbook.values import Unit
+from madl.site import intervals
 from madl.site.disagreements import disagreement
 from madl.site.markup import NOT_RUN, chip, html, inline, words
 from madl.site.views import Page, View
@@ -45,7 +46,6 @@ EFFECTS = "effects.csv"  # the effects behind a page's claims, a line for each u
 CASES = "cases.zip"  # the records behind a page's numbers and claims, a line of JSON each
 MARKS = {"supported": "✓", "refuted": "✗", "undecided": "?", "not measured": "…"}
 BLOCK = "_claim_block"  # the function `claim_block` in a template's context
-DOT = '<circle class="unit" cx="{}" cy="22" r="2.5"/>'
 _FIELDS = "_claim"  # its result, inside a block
 
 
@@ -228,16 +228,17 @@ def mark(result: Result, *, disagrees: bool = False) -> Markup:
 
 
 def claims_table(view: View, folder: str) -> Markup:
-    """An HTML table of primary claims: hypothesis, effect with its interval, verdict."""
+    """HTML of primary claims: verdict, hypothesis, and the effect drawn against what decides."""
     primary = [result for result in view.results.values() if result.primary]
     family = sum(result.contrast is not None for result in primary)
-    rows = [_claim_row(result, folder, family) for result in primary]
-    heads = ("Hypothesis", "Effect, the interval that decides", "Verdict")
-    table = _register("register claims", heads, rows)
+    rows = Markup().join(_claim_row(result, folder, family) for result in primary)
     if not rows or not unit_effects(view):
-        return table
-    link = '<p class="facts">The effect of each dot: <a href="{}/{}" download>{}</a></p>\n'
-    return table + html(link, folder, EFFECTS, EFFECTS)
+        return rows
+    link = (
+        '<p class="key">Shaded: where the hypothesis holds. Each small dot: <a href="{}/{}" '
+        "download>{}</a></p>\n"
+    )
+    return rows + html(link, folder, EFFECTS, EFFECTS)
 
 
 def unit_effects(view: View) -> list[Row]:
@@ -273,31 +274,29 @@ def _register(look: str, heads: Sequence[str], rows: Sequence[Markup]) -> Markup
 
 
 def _claim_row(result: Result, folder: str, family: int) -> Markup:
-    """A row of `claims_table`; `family` is the number of claims that Holm's method adjusts for."""
-    row = '<tr id="claim-{}"><td>{}</td><td>{}</td><td>{}</td></tr>'
+    """A claim of `claims_table`; `family`: how many claims Holm's method adjusts for."""
+    row = '<div class="claim" id="claim-{}"><p class="hypothesis">{} {}</p>{}<p>{}</p></div>\n'
     name, hypothesis = Markup(result.name), inline(result.hypothesis)
     if result.contrast is None or result.verdict is None:
-        return html(row, name, hypothesis, inline(result.why), chip("not measured"))
+        return html(row, name, chip("not measured"), hypothesis, "", inline(result.why))
     comparison = result.comparison
-    interval = f"{with_interval(result)}, the {100 * result.coverage:.3g} % interval"
-    lines = [interval, agreement(result).capitalize()]
+    facts = [f"{with_interval(result)}, the {100 * result.coverage:.3g} % interval"]
+    facts.append(agreement(result))
     if result.verdict == "undecided":
-        lines.append(f"{smallest_effect(result)} would be decided in four of five such studies")
+        facts.append(f"{smallest_effect(result)} would be decided in four of five such studies")
     if comparison.unit is Unit.TIMES:
         noun = comparison.population
-        lines.append(f"one more of such {noun}: {bracketed(comparison.prediction, Unit.TIMES)}")
+        facts.append(f"one more of such {noun}: {bracketed(comparison.prediction, Unit.TIMES)}")
     if comparison.dropped:
-        lines.append(f"{comparison.dropped} beside other work left out")
+        facts.append(f"{comparison.dropped} beside other work left out")
     holm = f" (Holm, of {family})" * (family > 1)
     test = '<a href="{}/{}.html">{}</a>, p {}{}'
-    lines.append(html(test, folder, name, inline(comparison.method), _p(result.p_adjusted), holm))
-    effect = Markup("<br>").join(map(words, filter(None, lines)))
-    effect = html("{}<small>{}</small>", interval_bar(result), effect)
-    verdict = chip(result.verdict)
+    facts.append(html(test, folder, name, inline(comparison.method), _p(result.p_adjusted), holm))
+    chips = chip(result.verdict)
     if (state := result.state) != "registered":
-        two = '{}<br><span title="{}">{}</span>'
-        verdict = html(two, verdict, STATES.get(state, state), chip(state))
-    return html(row, name, hypothesis, effect, verdict)
+        chips += html(' <span title="{}">{}</span>', STATES.get(state, state), chip(state))
+    told = Markup(" · ").join(map(words, filter(None, facts)))
+    return html(row, name, chips, hypothesis, effect_drawn(result), told)
 
 
 def secondary(results: Mapping[str, Result], folder: str) -> Markup:
@@ -342,30 +341,30 @@ def _p(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"= {value:.2g}"
 
 
-def interval_bar(result: Result) -> Markup:
-    """The interval that decides as a bar against zero and the margins, and each unit as a dot."""
-    (low, high), effect = result.interval, result.comparison.effect
-    each = result.comparison.estimate().each
-    marks = [0.0, *result.boundaries]
-    left, right = min(low, effect, *each, *marks), max(high, effect, *each, *marks)
-    room = (right - left) * 0.06 or 1.0
-    left, right = left - room, right + room
-
-    def x(value: float) -> str:
-        return f"{320 * (value - left) / (right - left):.1f}"
-
-    line = '<line class="{}" x1="{}" x2="{}" y1="{}" y2="{}"/>'
-    margins = [("margin", boundary) for boundary in result.boundaries if boundary]
-    lines = [html(line, name, x(at), x(at), 3, 25) for name, at in [("zero", 0.0), *margins]]
-    return html(
-        '<svg class="effect" viewBox="0 0 320 28" role="img" aria-label="{}">{}{}{}'
-        '<circle cx="{}" cy="14" r="5"/></svg>',
-        with_interval(result),
-        Markup().join(lines),
-        html(line, "interval", x(low), x(high), 14, 14),
-        Markup().join(html(DOT, x(unit)) for unit in each),
-        x(effect),
+def effect_drawn(result: Result) -> Markup:
+    """The effect of a claim that was measured, with the interval that decides, drawn in HTML."""
+    comparison = result.comparison
+    return intervals.drawn(
+        comparison.effect,
+        result.interval,
+        comparison.estimate().each,
+        comparison.unit,
+        words=with_interval(result),
+        contrast=result.contrast,
     )
+
+
+def evidence_drawn(view: View, name: str) -> Markup:
+    """The number or claim of this name, drawn with its interval; "" where it is exact."""
+    if (result := view.results.get(name)) and result.contrast:
+        return effect_drawn(result)
+    number = view.numbers.get(name)
+    estimate = number.estimate if number else None
+    if number is None or estimate is None or estimate.interval is None:
+        return Markup()
+    words = f"{number.precise} {number.interval}"
+    value = float(format(estimate, ".17g"))
+    return intervals.drawn(value, estimate.interval, estimate.each, estimate.unit, words=words)
 
 
 def provenance_index(view: View) -> dict[str, dict[str, Any]]:

@@ -45,6 +45,7 @@ from madl.site.markup import NOT_RUN, chip, html, inline
 from madl.site.page import PageCalls, markdown_table, prose_numbers
 from madl.site.views import Page, Problems, Status, pages
 
+REPORTED = 3  # rows of what others report on home
 SITE = ("ledger", "index", "reported")  # pages of the whole site
 EVIDENCE = re.compile(r'---\n(?:.+\n)*evidence: "')  # in the front matter of an experiment's page
 
@@ -135,7 +136,12 @@ def _write(plan: RunPlan, store: Store) -> Ledger:
         row["page"] = row["page"] if row["page"] in texts else None
     paths = {page.path: page.path in texts for page in planned}
     told = against.rows(project, shown, problems)
-    names = {**_site_names(plan, shown, paths, state), "against": Markup(told)}
+    names = {
+        **_site_names(plan, shown, paths, state),
+        "against": against.together(text for _, text in told),
+        "touch": against.opening(told, shown),
+        "reported_first": against.together([text for row, text in told if not row.toy][:REPORTED]),
+    }
 
     def whole(name: str) -> str:
         return templates.render(templates.load(project, f"{name}.md.j2", RESTORE), names)
@@ -181,9 +187,11 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
     if page.view.own:
         files[_picture(page)] = calls.picture()
     how = {"title": calls.title(), "archive": prose.CASES, "command": calls.command()}
+    how["up"] = "../../" + "../" * page.folder.count("/")
     for name, entry in calls.index.items():
         files[f"{records}/{name}.json"] = _for_web(_dense({**entry, "in": prose.CASES})) + "\n"
-        document = evidence.page(name, entry, page.view.stored, stem=page.name, **how)
+        picture = prose.evidence_drawn(page.view, name)
+        document = evidence.page(name, entry, page.view.stored, picture, stem=page.name, **how)
         files[f"{records}/{name}.html"] = document
     if effects := prose.unit_effects(page.view):
         files[f"{records}/{prose.EFFECTS}"] = to_csv(effects)
@@ -273,15 +281,13 @@ def _site_names(
     machines = [page.view.machine for page in answered] or [NOT_RUN]
     beyond = sum(question.beyond for question in plan.project.questions)
     return {
-        "picture": next(map(_picture, home.surprising(answered)), ""),
+        "picture": _picture(page) if (page := home.clearest(answered)) else "",
         "lab_questions": len(state.rows) - beyond,
         "beyond": beyond,
         "answered": f"{state.count('answered')} of {len(state.rows)}",
         "partly": state.count("partly"),
         "machine": inline(_tallied(machines)),
         "date": inline(latest) or "never",
-        "refuted_first": home.refuted_first(answered),
-        "openings": functools.partial(home.openings, answered, shown),
         "cards": functools.partial(home.cards, state.rows, shown),
         "notebooks": functools.partial(home.notebook_links, plan.project),
         "ledger_table": functools.partial(_ledger_table, state, shown),

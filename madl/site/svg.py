@@ -25,7 +25,7 @@ from madl.site.cache import digest, drawing_code_digest, memoized
 from madl.site.plotting import layout, marks, palette, size
 from madl.site.plotting.layout import Plot
 from madl.site.plotting.palette import Look, variable
-from madl.site.plotting.size import NARROW, OPENING, THUMBNAIL, WIDE, Size
+from madl.site.plotting.size import NARROW, THUMBNAIL, WIDE, Size
 
 MODULES = (charts, stats, values, layout, marks, palette, size)  # that decide how a chart looks
 
@@ -48,13 +48,13 @@ def figure(
     return memoized(cache, id, fingerprint(chart, *texts), lambda: _figure(chart, *texts))
 
 
-def thumbnail(chart: Chart, *, id: str, cache: Path | None = None, large: bool = False) -> str:
-    """Marks and axes of the chart's first panel as a small SVG; if `large`, with a legend.
+def thumbnail(chart: Chart, *, id: str, cache: Path | None = None) -> str:
+    """Marks and axes of the chart's first panel as a small SVG.
 
     It has no title: it stands beside words that say what it shows. Cached as a `figure` is.
     """
-    key = fingerprint(chart, id, str(large))
-    return memoized(cache, f"{id}-thumb", key, lambda: _thumbnail(chart, id, large))
+    key = fingerprint(chart, id)
+    return memoized(cache, f"{id}-thumb", key, lambda: _thumbnail(chart, id))
 
 
 def _figure(chart: Chart, id: str, title: str, caption: str, data: str | None) -> str:
@@ -74,16 +74,14 @@ def _figure(chart: Chart, id: str, title: str, caption: str, data: str | None) -
     return "\n".join(filter(None, parts))
 
 
-def _thumbnail(chart: Chart, id: str, large: bool) -> str:
+def _thumbnail(chart: Chart, id: str) -> str:
     if chart.facet is not None:
         first = next(cell for row in chart.rows if (cell := row.get(chart.facet)) is not None)
         rows = [row for row in chart.rows if row.get(chart.facet) == first]
         columns = {column for row in rows for column in row}
         drawn = [mark for mark in chart.marks if columns.issuperset(mark.columns)]
         chart = replace(chart, rows=rows, marks=drawn, facet=None)
-    size = OPENING if large else THUMBNAIL
-    drawing = element(layout.plot(chart, size, salt=f"{id}-thumb"), size)
-    return f"{_legend(chart, set(), set())}{drawing}" if large else drawing
+    return element(layout.plot(chart, THUMBNAIL, salt=f"{id}-thumb"), THUMBNAIL)
 
 
 def _line(text: str) -> str:

@@ -67,6 +67,7 @@ def test_every_control_works_by_keyboard_and_says_so(explained, name, width):
 
 def test_a_bit_is_set_by_a_tap(explained):
     page, figure = explained("decode", has_touch=True, width=390)
+    figure.locator("select").select_option(label="32, scale 127")
     sign, six = (figure.locator("button.bit").nth(i) for i in (0, 1))
     sign.tap()
     assert sign.get_attribute("aria-pressed") == "true"
@@ -132,3 +133,16 @@ def test_what_is_drawn_follows_its_controls(explained):
     wide = figure.evaluate(zones)
     assert all(after <= before for before, after in zip(narrow, wide))
     assert sum(wide) < sum(narrow)
+
+
+def test_what_its_controls_are_set_to_stands_in_the_address_and_opens_again(browser, site):
+    url = (site / "labs/lab1_quantization.html").as_uri()
+    page = opened(browser, url)
+    slider = page.locator("figure[data-explain=width] input[type=range]")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.locator("figure[data-explain=width] input[type=checkbox]").check()
+    said = page.locator("figure[data-explain=width] .says").text_content()
+    again = opened(browser, page.url)
+    assert again.locator("figure[data-explain=width] .says").text_content() == said
+    assert said != opened(browser, url).locator("figure[data-explain=width] .says").text_content()

@@ -118,9 +118,13 @@ def test_on_paper_evidence_is_open_and_nothing_is_cut(browser, site, name):
     assert found == {"navigation": 0, "folded": 0, "cut": []}
 
 
-def test_home_opens_with_findings_and_has_a_tile_for_every_question(browser, site):
+def test_home_can_be_touched_at_once_and_has_a_tile_for_every_question(browser, site):
     page = opened(browser, (site / "index.html").as_uri())
-    assert 1 <= page.locator(".opening").count() <= 3
+    said = page.locator(".touch .says").last
+    before = said.text_content()
+    page.locator(".touch button.bit").first.click()
+    assert said.text_content() != before
+    assert page.locator(".versus").count() == 3
     tiles = page.locator(".tile")
     assert tiles.count() >= 16
     assert tiles.count() == tiles.locator(".says a").count() == tiles.locator(".dot").count()
@@ -129,7 +133,7 @@ def test_home_opens_with_findings_and_has_a_tile_for_every_question(browser, sit
         page.set_viewport_size({"width": width, "height": 900})
         tops = [tile.bounding_box()["y"] for tile in tiles.all()]
         assert {tops.count(top) for top in tops} == {columns}, width
-    page.locator(".opening a").first.click()
+    page.locator(".tile a").first.click()
     page.wait_for_load_state("load")
     assert page.locator(".answer").is_visible()
     page.close()
@@ -195,7 +199,7 @@ def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
     assert first.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
     first.keyboard.press("Enter")
     row = first.locator(first.url[first.url.index("#claim-") :])
-    assert row.locator("svg.effect").is_visible()
+    assert row.locator(".interval").is_visible()
     link = row.locator("a").first.get_attribute("href")
     twin = json.loads((site / "labs" / link).with_suffix(".json").read_text())
     assert twin["hypothesis"] in row.text_content()
@@ -203,17 +207,27 @@ def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
         assert len(twin["records"]) <= len(file.read("cases.jsonl").splitlines())
 
 
-def test_a_tap_says_what_a_number_is_and_a_second_opens_its_evidence_in_the_site(browser, site):
+@pytest.mark.parametrize("has_touch", [False, True])
+def test_a_number_opens_its_evidence_in_a_card_that_escape_closes(browser, site, has_touch):
     with served(site) as address:
-        page = opened(browser, f"{address}labs/lab1_quantization.html", width=390, has_touch=True)
-        number = page.locator("article a.n").first
-        told = "e => getComputedStyle(e, '::after').content"
-        number.tap()
-        assert page.url.endswith("lab1_quantization.html")
-        assert number.get_attribute("data-n") in number.evaluate(told)
-        number.tap()
-        page.wait_for_url("**/records/lab1_quantization/*.html")
-        assert page.locator("h1").is_visible()
-        page.get_by_text("as JSON").click()
-        page.wait_for_url("**/*.json")
+        url, width = f"{address}labs/lab1_quantization.html", 390 if has_touch else 1400
+        page = opened(browser, url, width=width, has_touch=has_touch)
+        number, card = page.locator(".lead a.n").first, page.locator(".card")
+        touch = number.tap if has_touch else number.click
+        touch()
+        evidence = page.frame_locator(".card iframe")
+        evidence.locator("h1").wait_for()
+        value = number.get_attribute("data-n").split(" · ")[0]
+        assert value in evidence.locator("h1").text_content()
+        assert evidence.locator(".interval .unit").count() == 5
+        room, window = card.bounding_box(), page.viewport_size
+        assert min(room["x"], room["y"]) >= 0
+        assert room["x"] + room["width"] <= window["width"]
+        assert room["y"] + room["height"] <= window["height"]
+        page.keyboard.press("Escape")
+        assert not card.is_visible()
+        assert page.url == url
+        touch()
+        evidence.get_by_text("as JSON").click()
+        page.wait_for_url("**/records/lab1_quantization/*.json")
         page.close()

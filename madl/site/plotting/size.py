@@ -34,7 +34,6 @@ class Size:
 WIDE = Size(name="wide", width=700, height=370, ticks=7, columns=4)
 NARROW = Size(name="narrow", width=350, height=310, ticks=5, columns=2)
 THUMBNAIL = Size(name="thumb", width=260, height=150, ticks=3, columns=1, margin=24)
-OPENING = Size(name="thumb", width=360, height=200, ticks=4, columns=1, margin=24)
 
 
 @functools.cache
