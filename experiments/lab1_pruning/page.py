@@ -250,7 +250,6 @@ page.numbers(
     l1_before=partial(pruned, at=HALF, part="both"),
     random_before=partial(pruned, at=HALF, method="random", part="both"),
     at_30=random_at_30,
-    l1_cost=half_of_both,
     weights_cost=half_of_the_weights,
     as_long=beside_training,
     untouched=untouched,

@@ -252,7 +252,6 @@ page.numbers(
     shared4=shared,
     weights4=partial(alone, operands="weights"),
     inputs4=partial(alone, operands="inputs"),
-    won_back=training_on_wins_back_accuracy,
     behind=four_bits_below_fp32,
     same_training=the_same_training_of_fp32,
     with_learned_steps=learned_steps,

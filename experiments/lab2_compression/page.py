@@ -198,6 +198,7 @@ def num_shapes(r: Records) -> ExactValue:
 
 page.numbers(
     fp32=baseline.fp32,
+    plain=partial(every_choice, schedule=PLAIN),
     costs=compression_costs,
     gained=training_after,
     left=trained_on_costs,

@@ -23,5 +23,5 @@ PROBE_SENTENCES, PROBE_TOKENS = 4, 16  # on which outputs of what is built are c
 TRUTHS = {
     "TPE's choices lead by 1 point": (0.01, 0.016),
     "TPE's choices lead by 2 points": (0.02, 0.016),
-    "the uncut model leads by 2 points": (-0.02, 0.016),
+    "the starting model leads by 2 points": (-0.02, 0.016),
 }

@@ -119,9 +119,9 @@ def whole_trained(r: Records) -> Arm:
 
 
 def whole(r: Records) -> Arm:
-    """The uncut model, left alone or trained in full, as validation loss prefers; one a seed."""
+    """The starting model, left alone or trained in full, as validation loss prefers; one a seed."""
     return replace(
-        baseline.fp32(r) if design.IS_WHOLE_LEFT_ALONE else whole_trained(r), label="uncut model"
+        baseline.fp32(r) if design.IS_WHOLE_LEFT_ALONE else whole_trained(r), label="starting model"
     )
 
 
@@ -140,7 +140,7 @@ def tpe_chooses_better(r: Records) -> Contrast:
 
 @page.claim(primary=True)
 def a_search_finds_a_better_model(r: Records) -> Contrast:
-    """What TPE's studies choose, trained in full, is more accurate than the uncut model: left alone
+    """What TPE's studies choose, trained in full, is more accurate than the starting model: left alone
     or trained as long, whichever validation loss prefers."""
     tpe = choices(r, "tpe")
     return compare(tpe, beside(whole(r), tpe))
@@ -161,7 +161,7 @@ def tpe_beside_whole_trained(r: Records) -> Contrast:
 
 @page.claim
 def random_beside_whole(r: Records) -> Contrast:
-    """Random's choices over the uncut model that TPE's are held against."""
+    """Random's choices over the starting model that TPE's are held against."""
     random = choices(r, "random")
     return compare(random, beside(whole(r), random))
 
@@ -244,7 +244,7 @@ def curves(r: Records) -> Chart:
         searches.mean_rows(curves),
         x=linear("trial", "trials"),
         y=percent("highest validation accuracy so far"),
-        marks=[blind, level(trial, "uncut model, one trial"), *lines],
+        marks=[blind, level(trial, "starting model, one trial"), *lines],
     )
 
 
@@ -291,13 +291,13 @@ def samplers(r: Records) -> Sequence[Row]:
         }
         rows.append(row)
     for name, models in (("left alone", baseline.fp32(r)), ("trained as long", whole_trained(r))):
-        rows.append({"sampler": f"uncut, {name}", "trained in full, on test": models})
+        rows.append({"sampler": ff"starting model, {name}", "trained in full, on test": models})
     return rows
 
 
 @page.table
 def chosen(r: Records) -> Sequence[Row]:
-    """Test accuracy of every study's choice and of the uncut model, by draw; the shape of TPE's."""
+    """Test accuracy of every study's choice and of the starting model, by draw; the shape of TPE's."""
     arms = [choices(r, sampler) for sampler in ("tpe", "random", "grid")]
     arms.append(beside(whole(r), arms[0]))
     return [
@@ -338,12 +338,12 @@ def audit(r: Records) -> Sequence[Row]:
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after training in full, by learning rate."""
     trainings: dict[str, Params] = {
-        "uncut model": {"part": "whole"},
+        "starting model": {"part": "whole"},
         "TPE's choice": {"part": "study", "sampler": "tpe"},
         "Random's choice": {"part": "study", "sampler": "random"},
     }
     alone = r.tuning.single(part="left alone").values["validation_loss"]
-    first: Row = {"model": "uncut model, left alone", "no training": f"{alone:.4f}"}
+    first: Row = {"model": "starting model, left alone", "no training": f"{alone:.4f}"}
     return [first, *searches.rate_rows(r.tuning, trainings, "full_learning_rate", "judged")]
 
 
