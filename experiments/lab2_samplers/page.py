@@ -140,8 +140,8 @@ def tpe_chooses_better(r: Records) -> Contrast:
 
 @page.claim(primary=True)
 def a_search_finds_a_better_model(r: Records) -> Contrast:
-    """What TPE's studies choose, trained in full, is more accurate than the starting model: left alone
-    or trained as long, whichever validation loss prefers."""
+    """What TPE's studies choose, trained in full, is more accurate than the starting model: left
+    alone or trained as long, whichever validation loss prefers."""
     tpe = choices(r, "tpe")
     return compare(tpe, beside(whole(r), tpe))
 
@@ -291,13 +291,13 @@ def samplers(r: Records) -> Sequence[Row]:
         }
         rows.append(row)
     for name, models in (("left alone", baseline.fp32(r)), ("trained as long", whole_trained(r))):
-        rows.append({"sampler": ff"starting model, {name}", "trained in full, on test": models})
+        rows.append({"sampler": f"starting model, {name}", "trained in full, on test": models})
     return rows
 
 
 @page.table
 def chosen(r: Records) -> Sequence[Row]:
-    """Test accuracy of every study's choice and of the starting model, by draw; the shape of TPE's."""
+    """Test accuracy of every study's choice and of the starting model, by draw; TPE's shapes."""
     arms = [choices(r, sampler) for sampler in ("tpe", "random", "grid")]
     arms.append(beside(whole(r), arms[0]))
     return [
