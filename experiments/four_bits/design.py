@@ -23,6 +23,10 @@ CALIBRATION_SENTENCES = 128  # for GPTQ and SmoothQuant
 OUTLIER_CHANNELS = 4  # of a layer's input
 OUTLIERS = (1, 8, 32)  # times as large; one: none
 FARTHEST = max(OUTLIERS)
+# One block of a layer's input, in which a value grows: its factors, and the formats shown.
+SHOWN_LAYER, SHOWN_VALUE, SHOWN_VALUES = 6, 5, 32  # the layer's place; the value's; of how many
+GROWTH = tuple(round(2 ** (k / 2), 3) for k in range(13))  # times the block's largest magnitude
+SHOWN = {**NAMED, "MXFP4, even": ("e2m1", 32, "even")}
 MARGIN = 0.01  # of answers changed: what a user would notice
 # Name → distance from the margin, and standard deviation from seed to seed, each with 1,800
 # sentences of its own: of these 0.7 points where 8 of 100 answers differ.

@@ -14,6 +14,7 @@ from madl.logbook import stats
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, intervals, percent
 from madl.logbook.claims import Contrast, contrast
+from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, Experiment, Plan
 from madl.logbook.numbers import exact
 from madl.logbook.records import Params, Records, Row
@@ -45,6 +46,7 @@ def cases(plan: Plan) -> Iterable[Params]:
         rounding(*parts, method=method, outliers=factor)
         for parts, method, factor in product(NAMED.values(), design.METHODS, design.OUTLIERS)
     ]
+    yield {"method": "block", **baseline.drawn_params(plan, plan.seeds[0])}
     for seed in plan.seeds:
         base = baseline.drawn_params(plan, seed)
         yield {"method": "fp32", **base}
@@ -154,3 +156,75 @@ def methods(r: Records) -> Sequence[Row]:
 
 
 page.power(design.TRUTHS)
+
+
+# ---- the toy: a value grows, and its neighbours die ---------------------------------------------
+
+BAR, HEIGHT = 11.0, 64.0  # of the picture of a format: a value's width, all of its height
+FIRST = 6  # of the factors, with which the picture opens: eight times the largest
+
+
+def _panels(rows: Sequence[Row]) -> list[Panel]:
+    """The only panel: the block in every format, at the first factor; the page's script has all."""
+    shown = _first(rows)
+    parts = "".join(
+        _picture(name, [r for r in shown if r["format"] == name]) for name in design.SHOWN
+    )
+    return [Panel(title="", svg=f"{parts}\n{says(_sentence(shown))}", folded=False)]
+
+
+def _picture(name: str, rows: Sequence[Row]) -> str:
+    """A format's name, how many values it kills, and the block: outlines as it is, bars rounded."""
+    middle, most = HEIGHT / 2, max(abs(row["value"]) for row in rows if not _grows(row))
+    bars = ""
+    for row in rows:
+        x = BAR * row["place"]
+        for look, value in (("was", row["value"]), ("bar", row["rounded"])):
+            high = min(abs(value) / most, 1.0) * (middle - 2)
+            y = middle - high if value > 0 else middle
+            size = f'width="{BAR - 2:g}" height="{high:.1f}"'
+            bars += f'<rect class="{look}" x="{x:g}" y="{y:.1f}" {size}/>'
+        dead = " dead" if _is_dead(row) else ""
+        bars += f'<circle class="at{dead}" cx="{x + BAR / 2 - 1:g}" cy="{middle:g}" r="3"/>'
+    told = field(f"dead {name}", f"{sum(map(_is_dead, rows))} of {len(rows)} become zero")
+    svg = f'<svg viewBox="0 0 {BAR * len(rows):g} {HEIGHT:g}" aria-hidden="true">{bars}</svg>'
+    return f'<div class="block" data-format="{name}"><p><b>{name}</b> {told}</p>{svg}</div>'
+
+
+def _is_dead(row: Row) -> bool:
+    return row["rounded"] == 0 and row["value"] != 0
+
+
+def _grows(row: Row) -> bool:
+    return row["place"] == design.SHOWN_VALUE
+
+
+def _sentence(rows: Sequence[Row]) -> str:
+    """The format that kills most of the block, and the one that kills fewest."""
+    dead = {name: sum(_is_dead(r) for r in rows if r["format"] == name) for name in design.SHOWN}
+    worst, best = (by(dead, key=dead.__getitem__) for by in (max, min))
+    return f"{worst} loses {dead[worst]} of the neighbours, {best} {dead[best]}."
+
+
+def _alt(rows: Sequence[Row]) -> str:
+    return f"A block with one large value. {_sentence(_first(rows))}"
+
+
+def _first(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["factor"] == design.GROWTH[FIRST]]
+
+
+@page.drawing(panels=_panels, alt=_alt, script="block")
+def block(r: Records) -> Sequence[Row]:
+    """Rows: a value of the block, as it is and rounded, by format and factor."""
+    case = r.single(method="block")
+    values, largest = case.values["values"], max(map(abs, case.values["values"]))
+    return [
+        {
+            **{"factor": factor, "format": name, "place": place, "rounded": rounded},
+            "value": largest * factor if place == design.SHOWN_VALUE else values[place],
+        }
+        for name, by_factor in case.values["rounded"].items()
+        for factor, block in zip(design.GROWTH, by_factor, strict=True)
+        for place, rounded in enumerate(block)
+    ]

@@ -25,8 +25,10 @@ from madl.training.data import middle_batch
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """Run one case: the model, in FP32 or in four bits, judged on its test sentences."""
+    """Run one case: the model, in FP32 or in four bits, judged on test; or a block of inputs."""
     model = baseline.fine_tuned(params, ctx)
+    if params["method"] == "block":
+        return block(model, params)
     if params["method"] != "fp32":
         round_(model, params)
     return baseline.judge_on_test(model, params, ctx.device)
@@ -123,3 +125,26 @@ def seen(model: nn.Module, params: Params) -> dict[nn.Linear, Hessian]:
     with watched_inputs(model, watch):
         model(**batch)
     return hessians
+
+
+def block(model: nn.Module, params: Params) -> Values:
+    """Neighbours in a layer's input, one of which grows, as they are and in each format shown.
+
+    `values` are the neighbours; `rounded` has for each format, and each factor of the largest
+    magnitude that the one grows to, all of them. The rest of the input stays, and has its part in
+    scales of whole tensors.
+    """
+    data = baseline.load_splits(params).train.first(32 * design.CALIBRATION_SENTENCES)
+    inputs: list[Tensor] = []
+    with watched_inputs(model, lambda _, x: inputs.append(x.clone())):
+        model(**middle_batch(data, design.CALIBRATION_SENTENCES))
+    x = inputs[design.SHOWN_LAYER]
+    own = x[0, 1, : design.SHOWN_VALUES]  # of the first sentence's first word
+    largest = own.abs().max()
+    values, rounded = own.tolist(), {name: list[Any]() for name in design.SHOWN}
+    for factor in design.GROWTH:
+        own[design.SHOWN_VALUE] = largest * factor
+        for name, parts in design.SHOWN.items():
+            q = number_format(*parts).quantize(x)[0, 1, : design.SHOWN_VALUES]
+            rounded[name].append([round(value, 5) for value in q.tolist()])
+    return {"values": [round(value, 5) for value in values], "rounded": rounded}
