@@ -13,13 +13,14 @@ from madl.errors import MadlError
 LANGUAGES = {".py": "python", ".cu": "cpp", ".cpp": "cpp", ".h": "cpp", ".v": "verilog"}
 
 
-def block(root: Path, path: str, name: str) -> str:
+def block(root: Path, path: str, name: str, *marks: str) -> str:
     """The piece of this name as a fenced block of Markdown, titled with its path and first line.
 
-    Docstrings are left out: the page says in words what the code does.
+    Docstrings are left out: the page says in words what the code does. A line that holds one of the
+    `marks` stands out.
 
     Raises:
-        MadlError: there is no such file, or no such piece in it.
+        MadlError: there is no such file, no such piece in it, or no line with a mark.
     """
     try:
         text = (root / path).read_text("utf-8")
@@ -31,9 +32,13 @@ def block(root: Path, path: str, name: str) -> str:
     first, last = ends
     hidden = _docstrings(text) if path.endswith(".py") else set[int]()
     lines = enumerate(text.splitlines()[first - 1 : last], first)
-    piece = textwrap.dedent("\n".join(line for number, line in lines if number not in hidden))
-    language = LANGUAGES.get(Path(path).suffix, "text")
-    return f'```{{ .{language} title="{path}, line {first}" }}\n{piece}\n```\n'
+    shown = [line for number, line in lines if number not in hidden]
+    marked = [i for i, line in enumerate(shown, 1) if any(mark in line for mark in marks)]
+    if lost := [mark for mark in marks if not any(mark in line for line in shown)]:
+        raise MadlError(f"{path}, {name}: no line holds {lost[0]!r}, which is to stand out")
+    language, piece = LANGUAGES.get(Path(path).suffix, "text"), textwrap.dedent("\n".join(shown))
+    numbers = f' hl_lines="{" ".join(map(str, marked))}"' if marked else ""
+    return f'```{{ .{language} title="{path}, line {first}"{numbers} }}\n{piece}\n```\n'
 
 
 def _by_name(text: str, name: str) -> tuple[int, int] | None:
