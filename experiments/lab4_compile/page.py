@@ -16,7 +16,7 @@ from experiments.lab4_compile import design
 from experiments.lab4_compile.design import BUILT, EAGER
 from madl.logbook import stats
 from madl.logbook.arms import TimedArm, timed_arm
-from madl.logbook.charts import Chart, bars, category, intervals, level, linear, log
+from madl.logbook.charts import Chart, bars, category, intervals, level, linear
 from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import Experiment, Plan
 from madl.logbook.numbers import ExactValue, NumberFn, computed, contended_processes, exact
@@ -350,7 +350,7 @@ def corrections(r: Records) -> Chart:
         ]
     return Chart(
         rows,
-        x=log("speed-up", "speed of compiled over eager", "×"),
+        x=linear("speed-up", "speed of compiled over eager", "×"),
         y=category("timed"),
         marks=[level(1.0, "equally fast"), intervals("speed-up", by="network")],
     )
