@@ -252,7 +252,7 @@ page.numbers(
     shared4=shared,
     weights4=partial(alone, operands="weights"),
     inputs4=partial(alone, operands="inputs"),
-    behind=four_bits_below_fp32,
+    behind=lambda r: compare(control(r), qat(r)),
     same_training=the_same_training_of_fp32,
     with_learned_steps=learned_steps,
     with_rows=rows_want_their_own_scale,
