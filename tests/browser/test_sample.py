@@ -46,7 +46,7 @@ def test_a_toy_logbook_opens_from_a_folder_and_its_verdict_opens(browser, build)
     assert "One squared is more than a half." in row.text_content()
     page.locator(".answer a.mark").click()
     assert page.url.endswith("#claim-grows")
-    assert row.locator("svg.effect").is_visible()
+    assert row.locator(".interval").is_visible()
     assert search(page, "squared")[0] == "toy.html"
     page.close()
 
