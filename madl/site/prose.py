@@ -44,7 +44,7 @@ STATES = {
 }
 EFFECTS = "effects.csv"  # the effects behind a page's claims, a line for each unit
 CASES = "cases.zip"  # the records behind a page's numbers and claims, a line of JSON each
-MARKS = {"supported": "✓", "refuted": "✗", "undecided": "?", "not measured": "…"}
+MARKS = {"supported": "✓", "refuted": "✓", "undecided": "?", "not measured": "…"}  # decided, or not
 BLOCK = "_claim_block"  # the function `claim_block` in a template's context
 _FIELDS = "_claim"  # its result, inside a block
 

@@ -188,21 +188,23 @@ def legend_entries(chart: Chart, direct: set[str]) -> dict[str, Mark]:
     There are none if the chart has a single series, as the axis' title names it.
     """
     owners = chart.owners()
-    alone = sum(mark.kind not in ("level", "span") for mark in owners.values()) == 1
-    if alone and len(owners) == 1 + len(direct):
-        return {}
-    named = {"", *direct, *(name for name, mark in owners.items() if mark.kind == "span")}
-    return {name: mark for name, mark in owners.items() if name not in named}
+    lines = [name for name, mark in owners.items() if mark.kind in ("level", "span")]
+    named = {"", *direct, *(name for name in lines if owners[name].kind == "span")}
+    entries = {name: mark for name, mark in owners.items() if name not in named}
+    is_alone = len(owners) - len(lines) == 1 and entries.keys().isdisjoint(lines)
+    return {} if is_alone else entries
 
 
 def _legend(chart: Chart, wide: set[str], narrow: set[str]) -> str:
     """The legend as an HTML list, with the scale of a heat map; "" if nothing has to be named.
 
-    `wide` and `narrow` are the series that the drawing of that width names itself.
+    `wide` and `narrow` are the series that the drawing of that width names itself. A wide drawing
+    has no legend if it names all of them, and else a whole one: a single name looks like an error.
     """
     looks, series, entries = palette.looks(chart), [*chart.owners()], list[str]()
-    for name, mark in legend_entries(chart, narrow).items():
-        direct = ' class="direct"' if name in wide else ""
+    shown = legend_entries(chart, narrow)
+    direct = "" if legend_entries(chart, wide) else ' class="direct"'
+    for name, mark in shown.items():
         swatch = f"{_swatch(mark, looks[name])}{escape(name)}"
         entries.append(f'<li data-s="{series.index(name)}"{direct}>{swatch}</li>')
     for mark in chart.marks:

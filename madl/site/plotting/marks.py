@@ -210,8 +210,8 @@ def _dots(panel: Panel, name: str, points: Sequence[tuple[float, float, Any, Any
         small: dict[str, Any] = {
             "linestyle": "none",
             "marker": "o",
-            "markersize": 2.5,
-            "alpha": 0.7,
+            "markersize": 4.5,
+            "alpha": 0.4,
         }
         small |= {"color": HEX[panel.looks[name].color], "markeredgewidth": 0.0}
         panel.ax.plot(*zip(*dots), clip_on=panel.clips, gid=panel.tag(name), **small)
