@@ -272,7 +272,7 @@ page.numbers(
     csr_half=lambda r: product_time(r, "csr", HALF) / product_time(r, "dense"),
     csr_most=lambda r: product_time(r, "dense") / product_time(r, "csr", MOST),
     half_rows=lambda r: product_time(r, "dense") / product_time(r, "half of the rows"),
-    num_test=lambda r: exact(control(r).accuracy.n, control(r).records),
+    num_test=lambda r: exact(control(r).first.accuracy.n, control(r).records),
 )
 
 

@@ -261,7 +261,7 @@ page.numbers(
     zeroed=zeroed,
     clipped=clipped,
     chance=baseline.guessing,
-    num_test=lambda r: exact(fp32(r).accuracy.n, fp32(r).records),
+    num_test=lambda r: exact(fp32(r).first.accuracy.n, fp32(r).records),
 )
 
 

@@ -229,7 +229,7 @@ page.numbers(
     full_lead=partial(lead, share=1.0),
     beyond_whole=beyond_whole,
     trials_agree=trials_agree,
-    num_test=lambda r: exact(baseline.fp32(r).accuracy.n, baseline.fp32(r).records),
+    num_test=lambda r: exact(baseline.fp32(r).first.accuracy.n, baseline.fp32(r).records),
 )
 
 
