@@ -41,7 +41,16 @@
       image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
     });
   };
-  const address = (figure) => `${location.href.split("#")[0]}#${figure.id}`;
+  const address = (figure) => location.href.split("#")[0] + (figure.state?.() ?? `#${figure.id}`);
+  const copyLink = (figure) => {
+    const link = make("button", { type: "button" }, "Copy link");
+    link.hidden = !navigator.clipboard;
+    link.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(address(figure));
+      link.textContent = "Copied";
+    });
+    figure.querySelector("figcaption").append(" ", link);
+  };
 
   const enhance = (figure) => {
     if (figure.dataset.live) return;
@@ -171,17 +180,16 @@
       make("a", { href: url, download: `${figure.id}.png` }).click();
       setTimeout(() => URL.revokeObjectURL(url), 10000);
     });
-    const link = make("button", { type: "button" }, "Copy link");
-    link.hidden = !navigator.clipboard;
-    link.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(address(figure));
-      link.textContent = "Copied";
-    });
-    figure.querySelector("figcaption").append(" ", png, " ", link, " ", enlarge);
+    figure.querySelector("figcaption").append(" ", png);
+    copyLink(figure);
+    figure.querySelector("figcaption").append(" ", enlarge);
     figure.append(dialog);
   };
 
-  const start = () => document.querySelectorAll("figure.chart").forEach(enhance);
+  const start = () => {
+    document.querySelectorAll("figure.chart").forEach(enhance);
+    document.querySelectorAll("figure.explain").forEach(copyLink);
+  };
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
   else start();
 })();

@@ -111,13 +111,7 @@
     const first = state();
     const keep = () => state() !== first && history.replaceState(null, "", state());
     for (const event of ["input", "change", "click"]) figure.addEventListener(event, keep);
-    const link = make("button", { type: "button", class: "link" }, "Copy link");
-    link.hidden = !navigator.clipboard || !all.length;
-    link.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(location.href.split("#")[0] + state());
-      link.textContent = "Copied";
-    });
-    figure.querySelector("figcaption").append(" ", link);
+    figure.state = state; // for the link that charts.js copies
   };
 
   const shared = { make, minus, thousands, number, perCent };

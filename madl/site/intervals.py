@@ -45,13 +45,14 @@ class Axis:
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
         shown = [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        texts = [number(round(value, 9)) for value in shown]
         if self.unit is Unit.TIMES:
-            places, shown = [math.log(v) for v in shown if v > 0], [v for v in shown if v > 0]
-            texts = texts[-len(shown) :]
+            places = {math.log(value): value for value in shown if value > 0}
         else:
-            places = [v / self.unit.shown(1.0) for v in shown]
-        return [*zip(places, [*texts[:-1], f"{texts[-1]}\N{NO-BREAK SPACE}{self.unit}"])]
+            places = {value / self.unit.shown(1.0): value for value in shown}
+        texts = {place: number(round(value, 9)) for place, value in places.items()}
+        last = max(texts, default=0.0)
+        named = {last: f"{texts[last]}\N{NO-BREAK SPACE}{self.unit}"} if texts else {}
+        return [*(texts | named).items()]
 
 
 def drawn(

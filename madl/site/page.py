@@ -127,7 +127,7 @@ class PageCalls:
         return Markup(f"records/{self.page.name}")
 
     @property
-    def _up(self) -> str:
+    def up(self) -> str:
         """The way from the page to the site's root: "../" or ""."""
         return "../" * self.page.folder.count("/")
 
@@ -266,7 +266,7 @@ class PageCalls:
         content = self._shown("figure", name, "chart", "drawing")
         if content is None:
             return self._pending()
-        folder, up = (self.page.folder, "") if elsewhere else ("", self._up)
+        folder, up = (self.page.folder, "") if elsewhere else ("", self.up)
         id, figures = f"{self.page.name}-{name}", f"{folder}figures/{self.page.name}"
         data = f"{figures}/{name}.csv"
         if isinstance(content, Chart):

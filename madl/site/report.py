@@ -187,7 +187,7 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
     if page.view.own:
         files[_picture(page)] = calls.picture()
     how = {"title": calls.title(), "archive": prose.CASES, "command": calls.command()}
-    how["up"] = "../../" + "../" * page.folder.count("/")
+    how["up"] = f"../../{calls.up}"
     for name, entry in calls.index.items():
         files[f"{records}/{name}.json"] = _for_web(_dense({**entry, "in": prose.CASES})) + "\n"
         picture = prose.evidence_drawn(page.view, name)
