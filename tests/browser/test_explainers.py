@@ -15,6 +15,7 @@ PAGES = {  # script → page
     "tiles": "lab4_tiles",
     "memory": "lab4_memory",
     "width": "lab1_quantization",
+    "budget": "lab3_widths",
 }
 TEXTS = "f => [...f.querySelectorAll('.panel [data-f]')].map(e => [e.dataset.f, e.textContent])"
 EXPLAINED = "document.querySelector('figure[data-explain]').explained"
@@ -118,6 +119,11 @@ def test_what_is_drawn_follows_its_controls(explained):
     texts = dict(figure.evaluate(TEXTS))
     assert texts["chosen"] == texts["dense"]
     assert "Nothing is saved" in texts["says"]
+    _, figure = explained("budget")
+    before = dict(figure.evaluate(TEXTS))["says"]
+    figure.locator(".cell:not(.narrow)").first.click()
+    after = dict(figure.evaluate(TEXTS))["says"]
+    assert int(after.split()[0]) == int(before.split()[0]) + 1
     page, figure = explained("width")
     zones = "f => [...f.querySelectorAll('.zone')].map(e => Number(e.getAttribute('width')))"
     slider = figure.locator("input[type=range]").first

@@ -1,0 +1,230 @@
+"""Four-bit formats taken apart: element, block, scale, operands, methods and outliers.
+
+Nothing is trained and nothing chosen: the fine-tuned models are rounded in one way after the other,
+and asked how many of FP32's answers they change.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import product
+
+from experiments.four_bits import design
+from experiments.four_bits.design import BLOCK, FARTHEST, NAMED, OPERANDS
+from madl.logbook import stats
+from madl.logbook.arms import Arm, arm
+from madl.logbook.charts import Chart, category, intervals, percent
+from madl.logbook.claims import Contrast, contrast
+from madl.logbook.drawing import Panel, field, says
+from madl.logbook.experiment import CONFIRMING_SEEDS, Experiment, Plan
+from madl.logbook.numbers import exact
+from madl.logbook.records import Params, Records, Row
+from madl.logbook.stats import MODELS
+from madl.logbook.values import Estimate, Unit
+from madl.training import baseline
+
+page = Experiment(title="Which part of a four-bit format matters?", needs=("baseline",))
+
+ALL = OPERANDS[-1]
+TITLES = {"floor": "power of two", "e4m3": "E4M3", "fp16": "FP16"}
+
+
+def rounding(element: str, block: int | str, scale: str, **more: str | int) -> Params:
+    """The parameters of models rounded to a format: by default weights and inputs, no outliers."""
+    format_: Params = {"element": element, "block": block, "scale": scale}
+    return {"method": "rounding", **format_, "operands": ALL, "outliers": 1, **more}
+
+
+@page.cases
+def cases(plan: Plan) -> Iterable[Params]:
+    grid = [*product(design.ELEMENTS, design.BLOCKS, design.SCALES)]
+    grid = plan.profile.choose(smoke=grid[:1], quick=grid)
+    ways = [rounding(*parts) for parts in grid]
+    ways += [rounding("e2m1", BLOCK, rule) for rule in design.RULES]
+    ways += [rounding(*parts, operands=OPERANDS[0]) for parts in grid]
+    ways += [rounding(*parts, operands=OPERANDS[1]) for parts in grid if parts[1] == BLOCK]
+    ways += [
+        rounding(*parts, method=method, outliers=factor)
+        for parts, method, factor in product(NAMED.values(), design.METHODS, design.OUTLIERS)
+    ]
+    yield {"method": "block", **baseline.drawn_params(plan, plan.seeds[0])}
+    for seed in plan.seeds:
+        base = baseline.drawn_params(plan, seed)
+        yield {"method": "fp32", **base}
+        for way in ways:
+            yield {**way, **base}
+
+
+@page.quick
+def quick(params: Params) -> bool:
+    plain = params["method"] == "fp32" or rounding(*NAMED["MXFP4"]).items() <= params.items()
+    return plain and params["seed"] == CONFIRMING_SEEDS[0]
+
+
+def fp32(r: Records) -> Arm:
+    return arm(r, "FP32", method="fp32")
+
+
+def rounded(r: Records, element: str, block: int | str, scale: str, **more: str | int) -> Arm:
+    """The models rounded to a format, as `rounding` has its parameters."""
+    where = rounding(element, block, scale, **more)
+    return arm(r, f"{element}, blocks of {block}, {TITLES.get(scale, scale)}", **where)
+
+
+def named(r: Records, name: str, method: str = "rounding", outliers: int = 1) -> Arm:
+    """The models in a format that has a name, by a method, under outliers."""
+    return rounded(r, *NAMED[name], method=method, outliers=outliers)
+
+
+def changed(r: Records, a: Arm) -> list[float]:
+    """The share of test answers, 0…1, that are not FP32's: of each model."""
+    pairs = zip(a.outcomes, fp32(r).outcomes, strict=True)
+    return [outcomes.differing(of_fp32) / outcomes.n for outcomes, of_fp32 in pairs]
+
+
+def share_changed(r: Records, a: Arm) -> Estimate:
+    """The mean of `changed`, with its interval."""
+    made = stats.mean(changed(r, a), unit=Unit.PERCENT, unit_name=MODELS)
+    interval, n = made.interval.of_share(), fp32(r).accuracy.n
+    return Estimate(made.effect, interval, Unit.PERCENT, n, made.units, made.by_unit)
+
+
+def fewer_changed(r: Records, a: Arm, b: Arm) -> Contrast:
+    """How many answers fewer A changes than B: positive where A is better."""
+    of_b, of_a = changed(r, b), changed(r, a)
+    compared = stats.paired_mean(of_b, of_a, unit=Unit.POINTS, unit_name=MODELS)
+    return contrast(compared, (*a.records, *b.records, *fp32(r).records))
+
+
+@page.claim(primary=True)
+def rounding_of_the_scale(r: Records) -> Contrast:
+    """With weights and inputs in MXFP4, a scale rounded to even changes fewer of FP32's answers
+    than one rounded down."""
+    return fewer_changed(r, rounded(r, "e2m1", BLOCK, "even"), named(r, "MXFP4"))
+
+
+@page.claim(primary=True)
+def finer_scales(r: Records) -> Contrast:
+    """FP4 with E4M3 scales in blocks of 32 changes fewer of FP32's answers than with powers of two
+    in blocks of 16."""
+    return fewer_changed(r, rounded(r, "e2m1", 32, "e4m3"), rounded(r, "e2m1", 16, "floor"))
+
+
+@page.claim(primary=True)
+def rotation(r: Records) -> Contrast:
+    """A Hadamard rotation repairs outliers: in NVFP4, with four channels of each input 32 times as
+    large, it changes at most a point more of FP32's answers than rounding does without outliers."""
+    turned = named(r, "NVFP4", "Hadamard", FARTHEST)
+    return fewer_changed(r, turned, named(r, "NVFP4")).no_worse(design.MARGIN)
+
+
+page.numbers(
+    sentences=lambda r: exact(design.CALIBRATION_SENTENCES),
+    turned=lambda r: exact(design.ROTATED),
+    mxfp4=lambda r: share_changed(r, named(r, "MXFP4")),
+    nvfp4=lambda r: share_changed(r, named(r, "NVFP4")),
+    int4=lambda r: share_changed(r, named(r, "INT4")),
+    **{
+        f"{name.lower()}_outliers": partial(
+            lambda r, name: share_changed(r, named(r, name, outliers=FARTHEST)), name=name
+        )
+        for name in NAMED
+    },
+)
+
+
+@page.chart
+def grid(r: Records) -> Chart:
+    """Answers changed by every format, weights and inputs, and weights alone."""
+    rows: list[Row] = []
+    for parts in product(design.ELEMENTS, design.BLOCKS, design.SCALES):
+        arms = {ALL: rounded(r, *parts), OPERANDS[0]: rounded(r, *parts, operands=OPERANDS[0])}
+        element, block, scale = parts
+        label = f"{element.upper()}, {block}, {TITLES[scale]}"
+        rows.append({"format": label} | {name: share_changed(r, a) for name, a in arms.items()})
+    marks = [intervals(name) for name in (ALL, OPERANDS[0])]
+    return Chart(rows, x=percent("answers changed"), y=category("format"), marks=marks)
+
+
+@page.table
+def methods(r: Records) -> Sequence[Row]:
+    """Answers changed by each method in each named format, without outliers and with them."""
+    return [
+        {"method": method, "outliers": "none" if factor == 1 else f"{factor} ×"}
+        | {name: f"{share_changed(r, named(r, name, method, factor)):i}" for name in NAMED}
+        for factor, method in product(design.OUTLIERS, design.METHODS)
+    ]
+
+
+page.power(design.TRUTHS)
+
+
+# ---- the toy: a value grows, and its neighbours die ---------------------------------------------
+
+BAR, HEIGHT = 11.0, 64.0  # of the picture of a format: a value's width, all of its height
+FIRST = 6  # of the factors, with which the picture opens: eight times the largest
+
+
+def _panels(rows: Sequence[Row]) -> list[Panel]:
+    """The only panel: the block in every format, at the first factor; the page's script has all."""
+    shown = _first(rows)
+    parts = "".join(
+        _picture(name, [r for r in shown if r["format"] == name]) for name in design.SHOWN
+    )
+    return [Panel(title="", svg=f"{parts}\n{says(_sentence(shown))}", folded=False)]
+
+
+def _picture(name: str, rows: Sequence[Row]) -> str:
+    """A format's name, how many values it kills, and the block: outlines as it is, bars rounded."""
+    middle, most = HEIGHT / 2, max(abs(row["value"]) for row in rows if not _grows(row))
+    bars = ""
+    for row in rows:
+        x = BAR * row["place"]
+        for look, value in (("was", row["value"]), ("bar", row["rounded"])):
+            high = min(abs(value) / most, 1.0) * (middle - 2)
+            y = middle - high if value > 0 else middle
+            size = f'width="{BAR - 2:g}" height="{high:.1f}"'
+            bars += f'<rect class="{look}" x="{x:g}" y="{y:.1f}" {size}/>'
+        dead = " dead" if _is_dead(row) else ""
+        bars += f'<circle class="at{dead}" cx="{x + BAR / 2 - 1:g}" cy="{middle:g}" r="3"/>'
+    told = field(f"dead {name}", f"{sum(map(_is_dead, rows))} of {len(rows)} become zero")
+    svg = f'<svg viewBox="0 0 {BAR * len(rows):g} {HEIGHT:g}" aria-hidden="true">{bars}</svg>'
+    return f'<div class="block" data-format="{name}"><p><b>{name}</b> {told}</p>{svg}</div>'
+
+
+def _is_dead(row: Row) -> bool:
+    return row["rounded"] == 0 and row["value"] != 0
+
+
+def _grows(row: Row) -> bool:
+    return row["place"] == design.SHOWN_VALUE
+
+
+def _sentence(rows: Sequence[Row]) -> str:
+    """The format that kills most of the block, and the one that kills fewest."""
+    dead = {name: sum(_is_dead(r) for r in rows if r["format"] == name) for name in design.SHOWN}
+    worst, best = (by(dead, key=dead.__getitem__) for by in (max, min))
+    return f"{worst} loses {dead[worst]} of the neighbours, {best} {dead[best]}."
+
+
+def _alt(rows: Sequence[Row]) -> str:
+    return f"A block with one large value. {_sentence(_first(rows))}"
+
+
+def _first(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["factor"] == design.GROWTH[FIRST]]
+
+
+@page.drawing(panels=_panels, alt=_alt, script="block")
+def block(r: Records) -> Sequence[Row]:
+    """Rows: a value of the block, as it is and rounded, by format and factor."""
+    case = r.single(method="block")
+    values, largest = case.values["values"], max(map(abs, case.values["values"]))
+    return [
+        {
+            **{"factor": factor, "format": name, "place": place, "rounded": rounded},
+            "value": largest * factor if place == design.SHOWN_VALUE else values[place],
+        }
+        for name, by_factor in case.values["rounded"].items()
+        for factor, block in zip(design.GROWTH, by_factor, strict=True)
+        for place, rounded in enumerate(block)
+    ]
