@@ -53,11 +53,12 @@ def opening(told: Iterable[tuple[Against, str]], calls: Mapping[str, PageCalls])
     if row is None:
         return Markup()
     page = calls[row.stem]
+    drawn = page.or_pending("figure", page.drawn)
     parts = (
         '<section class="touch" markdown data-search-exclude>\n\n<div class="says" markdown>\n',
         f"{measured(row, page)}\n\n[{inline(page.title())}]({page.page.path})\n{{ .asks }}\n",
         "</div>\n",
-        f"{page.drawn(row.toy, row.invites, '', elsewhere=True)}\n</section>\n",
+        f"{drawn(row.toy, row.invites, '', elsewhere=True)}\n</section>\n",
     )
     return Markup("\n".join(parts))
 

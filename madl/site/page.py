@@ -179,7 +179,7 @@ class PageCalls:
         that it is pending. A MadlError is raised.
         """
 
-        def tolerant(*names: str, **more: str) -> Any:
+        def tolerant(*names: str, **more: Any) -> Any:
             try:
                 with warnings.catch_warnings():  # numbers that cannot be drawn are no picture
                     warnings.simplefilter("error", RuntimeWarning)
