@@ -174,7 +174,7 @@ def test_a_real_scale_is_the_largest_over_the_largest_element_rounded(
 
 def test_a_real_scale_counts_its_bits_and_a_nan_takes_its_block():
     nvfp4 = RealScale(element_name="e2m1", scale="e4m3", block=16)
-    assert (nvfp4.name, nvfp4.bits) == ("e2m1(e4m3,block=16)", 4.5)
+    assert (nvfp4.name, nvfp4.bits) == ("nvfp4", 4.5)
     by_row = RealScale(element_name="int4", scale="fp16", block=ROW)
     assert (by_row.name, by_row.bits) == ("int4(fp16,block=row)", 4.0)
     x = torch.ones(2, 70)

@@ -11,15 +11,14 @@ from itertools import product
 from experiments.four_bits import design
 from experiments.four_bits.design import BLOCK, FARTHEST, NAMED, OPERANDS
 from madl.logbook import stats
-from madl.logbook.arms import Arm, arm
+from madl.logbook.arms import Arm, answers_changed, arm, changed
 from madl.logbook.charts import Chart, category, intervals, percent
 from madl.logbook.claims import Contrast, contrast
 from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, Experiment, Plan
 from madl.logbook.numbers import exact
 from madl.logbook.records import Params, Records, Row
-from madl.logbook.stats import MODELS
-from madl.logbook.values import Estimate, Unit
+from madl.logbook.values import Estimate
 from madl.training import baseline
 
 page = Experiment(title="Which part of a four-bit format matters?", needs=("baseline",))
@@ -75,24 +74,16 @@ def named(r: Records, name: str, method: str = "rounding", outliers: int = 1) ->
     return rounded(r, *NAMED[name], method=method, outliers=outliers)
 
 
-def changed(r: Records, a: Arm) -> list[float]:
-    """The share of test answers, 0…1, that are not FP32's: of each model."""
-    pairs = zip(a.outcomes, fp32(r).outcomes, strict=True)
-    return [outcomes.differing(of_fp32) / outcomes.n for outcomes, of_fp32 in pairs]
-
-
 def share_changed(r: Records, a: Arm) -> Estimate:
-    """The mean of `changed`, with its interval."""
-    made = stats.mean(changed(r, a), unit=Unit.PERCENT, unit_name=MODELS)
-    interval, n = made.interval.of_share(), fp32(r).accuracy.n
-    return Estimate(made.effect, interval, Unit.PERCENT, n, made.units, made.by_unit)
+    """The mean share of test answers, 0…1, that are not FP32's, with its interval."""
+    return answers_changed(a, fp32(r))
 
 
 def fewer_changed(r: Records, a: Arm, b: Arm) -> Contrast:
     """How many answers fewer A changes than B: positive where A is better."""
-    of_b, of_a = changed(r, b), changed(r, a)
-    compared = stats.paired_mean(of_b, of_a, unit=Unit.POINTS, unit_name=MODELS)
-    return contrast(compared, (*a.records, *b.records, *fp32(r).records))
+    full = fp32(r)
+    compared = stats.compare(changed(b, full), changed(a, full))
+    return contrast(compared, (*a.records, *b.records, *full.records))
 
 
 @page.claim(primary=True)

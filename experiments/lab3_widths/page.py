@@ -23,7 +23,7 @@ from madl.logbook.drawing import Panel, says
 from madl.logbook.experiment import TUNING, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, NumberFn, computed, exact
 from madl.logbook.records import Params, Record, Records, Row
-from madl.training import baseline
+from madl.training import baseline, trial
 
 page = Experiment(title="Mixed precision: a width for every layer", needs=("baseline",))
 
@@ -65,20 +65,14 @@ def tuning(plan: Plan) -> Iterable[Params]:
         budget = design.BUDGET_BITS if offered == "narrow" else None
         formats = {"formats": design.OFFERED[offered], "budget": budget}
         trains = offered == "asked" and name != "asked, as quantized"
-        trial = trial_params(plan) if trains else {}
+        rate, sentences = design.RATES["asked"], design.TRIAL_SENTENCES
+        trained_first = trial.training_params(plan, rate, sentences) if trains else {}
         study = {"part": "search", "study": name, "by": by, "begin": begin}
-        yield {**study, **base, **formats, **size, **trial}
+        yield {**study, **base, **formats, **size, **trained_first}
     for offered in ("asked", "narrow"):
         yield {"part": "one format", **base, "formats": design.OFFERED[offered]}
     for rate in choose(smoke=design.RATES_TRIED[:1], quick=design.RATES_TRIED):
         yield {"part": "trained", **base, **design.ENDS, **baseline.retraining_params(plan, rate)}
-
-
-def trial_params(plan: Plan) -> Params:
-    """Parameters of the training of a trial: the first part of the training sentences."""
-    recipe = baseline.retraining_params(plan, design.RATES["asked"])
-    trial = {name.replace("tune_", "trial_"): value for name, value in recipe.items()}
-    return {**trial, "trial_examples": plan.profile.choose(smoke=32, quick=design.TRIAL_SENTENCES)}
 
 
 def mixes(tuned: Records) -> dict[str, Params]:

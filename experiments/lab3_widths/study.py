@@ -8,7 +8,6 @@ is not trained on is a function of checkpoint and mix.
 Units: bits per weight, averaged over all weights of the Linear layers; losses in nats.
 """
 
-import copy
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
@@ -24,8 +23,8 @@ from madl.logbook.records import Params, Values
 from madl.training import baseline, precision, search
 from madl.training.precision import Operands
 from madl.training.train import evaluate
+from madl.training.trial import worth
 
-OVER_BUDGET = -100.0  # value of a trial that is not evaluated, less its bits: below any other
 WIDE, NARROW = "0", "1"  # digits of the formats between which an order decides
 UNIFORM = "one format for all"  # that a search may begin with
 
@@ -91,14 +90,12 @@ def narrow_(model: nn.Module, order: Sequence[str], params: Params) -> str:
 
 
 def search_mix(params: Params, ctx: Context) -> Values:
-    """Search a mix, one format for each layer, by validation loss or accuracy (`by`).
+    """Search a mix, one format for each layer, by what a trial is `worth`.
 
-    A trial is judged as quantized, or trained on before, if `params` say so (`trial_examples`). A
-    mix of more bits than they allow is not evaluated: the more bits, the worse its value. The
-    search begins with one format for all layers, each in turn, if `begin` says so. Returns the
+    The search begins with one format for all layers, each in turn, if `begin` says so. Returns the
     chosen mix, its bits and its losses as quantized, and what every trial was worth.
     """
-    model, by = baseline.fine_tuned(params, ctx), str(params["by"])
+    model = baseline.fine_tuned(params, ctx)
     offered, layers = offered_formats(params), precision.layer_names(model)
     widths = list(dict.fromkeys(operands.bits for operands in offered))
     num_points = len(offered) // len(widths)  # of places of the point at each width
@@ -117,14 +114,7 @@ def search_mix(params: Params, ctx: Context) -> Values:
         )
         digits = "".join(map(str, indices))
         bits = set_mix_(model, digits, params)
-        if params.get("budget") is not None and bits > float(params["budget"] or 0):
-            return OVER_BUDGET - bits, {"layers": digits, "bits": bits}
-        tried = model
-        if "trial_examples" in params:
-            tried = copy.deepcopy(model)
-            baseline.retrain_(tried, params, ctx.device, prefix="trial_")
-        judged = baseline.judge_on_validation(tried, params, ctx.device)
-        value = judged[by] if by == "validation_accuracy" else -judged[by]
+        value, judged = worth(model, bits, params, ctx)
         return value, {"layers": digits, "bits": bits, **judged}
 
     uniform = [
@@ -140,7 +130,7 @@ def search_mix(params: Params, ctx: Context) -> Values:
         "layers": digits,
         "bits": bits,
         **baseline.judge_on_validation(model, params, ctx.device),
-        "tried": [trial.notes.get(by) for trial in trials],  # None: over the budget
+        "tried": [trial.notes.get(str(params["by"])) for trial in trials],  # None: over the budget
         "num_at_random": sum(trial.at_random for trial in trials),
     }
 

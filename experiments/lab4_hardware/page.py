@@ -99,7 +99,7 @@ def chosen(r: Records) -> Arm:
 @page.claim(primary=True)
 def smallest_keeps_accuracy(r: Records) -> Contrast:
     """The format of the smallest unit is at most two points below FP32 on test."""
-    return compare(chosen(r), formats.fp32(r)).no_worse(formats.MARGIN)
+    return compare(chosen(r), formats.fp32(r)).no_worse(design.MARGIN)
 
 
 @page.claim

@@ -294,6 +294,8 @@ class RealScale(Blocked):
 
     @property
     def name(self) -> str:
+        if (self.element_name, self.scale, self.block) == ("e2m1", "e4m3", 16):
+            return "nvfp4"
         block = "row" if self.block == ROW else self.block
         return f"{self.element_name}({self.scale},block={block})"
 

@@ -170,6 +170,17 @@ def answers_apart(models: Arm, *within: str) -> float:
     return fmean(a.differing(b) / a.n for a, b in combinations(answers, 2))
 
 
+def changed(models: Arm, reference: Arm) -> list[list[Outcomes]]:
+    """A group for each model: the answers that are not those of its seed's reference."""
+    pairs = zip(models.outcomes, reference.outcomes, strict=True)
+    return [[outcomes.apart(of_reference)] for outcomes, of_reference in pairs]
+
+
+def answers_changed(models: Arm, reference: Arm) -> Estimate:
+    """The mean share of answers, 0…1, that are not the reference's, with its interval."""
+    return stats.accuracy(changed(models, reference))
+
+
 def arm(records: Records, label: str = "", /, *within: str | int, **where: Scalar) -> Arm:
     """The arm of all records with these parameters; by default, its label lists the parameters.
 

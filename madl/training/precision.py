@@ -21,10 +21,10 @@ FULL_BITS = 32.0  # per weight of a layer that is left in FP32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operands:
-    """Two formats of a layer: one for its weight and bias, one for its input."""
+    """Two formats of a layer: one for its weight and bias, one for its input, or None for FP32."""
 
     weight: NumberFormat
-    input: NumberFormat
+    input: NumberFormat | None
 
     @property
     def bits(self) -> float:
