@@ -23,6 +23,7 @@ from madl.training import baseline
 
 page = Experiment(title="Which part of a four-bit format matters?", needs=("baseline",))
 
+STEM = "four_bits"
 ALL = OPERANDS[-1]
 TITLES = {"floor": "power of two", "e4m3": "E4M3", "fp16": "FP16"}
 
@@ -60,7 +61,7 @@ def quick(params: Params) -> bool:
 
 
 def fp32(r: Records) -> Arm:
-    return arm(r, "FP32", method="fp32")
+    return arm(r.of_experiment(STEM), "FP32", method="fp32")
 
 
 def rounded(r: Records, element: str, block: int | str, scale: str, **more: str | int) -> Arm:

@@ -30,7 +30,7 @@ from madl.training import baseline, trial
 page = Experiment(title="Mixed precision: every number format")
 
 ALL, MIX = "all formats", "mix"  # studies: as asked, a family's name or all; and within a budget
-SMOKE_FORMATS = ("binary", "fixed(4,2)", "log(4)", "mxint4", "mxint8", "nvfp4")
+SMOKE_FORMATS = ("binary", "fixed(4,2)", "fixed(8,4)", "log(4)", "mxfp6-e2m3", "mxint4", "nvfp4")
 QUICK_FORMATS = ("fixed(4,2)", "log(4)", "mxint4", "nvfp4")
 LABELLED = ("nvfp4", "mxint4", "ternary(0.7)", "log(8)", "mxint8")
 
@@ -260,11 +260,13 @@ def curves(r: Records) -> Chart:
 @page.chart
 def accuracy(r: Records) -> Chart:
     """Test accuracy of every format on all layers, as quantized, against its bits."""
+    tuned = singles(r.tuning)
     rows: list[Row] = [
         {
             "format": PRESETS[name].title,
             "formats": PRESETS[name].family.group,
             "bits": PRESETS[name].format.bits,
+            "validation": tuned[name].values["validation_accuracy"],
             "test accuracy": untrained(r, name),
             "named": PRESETS[name].title if name in LABELLED else None,
         }
