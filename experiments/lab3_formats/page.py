@@ -324,8 +324,7 @@ def every_format(r: Records) -> Sequence[Row]:
         }
         rows.append(
             {
-                "format": PRESETS[name].title,
-                "bits": f"{PRESETS[name].format.bits:g}",
+                "format": f"{PRESETS[name].title}, {PRESETS[name].format.bits:g} bits",
                 "accuracy": models,
                 "loss": models.loss,
                 "changed, W + A": answers_changed(models, fp32(r)),
