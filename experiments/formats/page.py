@@ -2,15 +2,18 @@
 
 One case measures all presets. A format with a fraction width or an exponent bias is measured twice:
 as its preset has it, and *placed*: with the width or bias, one for weights and one for inputs, that
-keeps other data of the same kind best. Accuracies are those of question 3.2.
+keeps other data of the same kind best. Accuracies are those of question 3.2. For each library that
+has some of the formats, a case compares its results with ours.
 
 Units: signal to error in decibels.
 """
 
+import importlib.util
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from experiments.formats import design
 from experiments.formats.design import QUANTILES
 from experiments.lab3_formats.records import untrained
 from madl.formats.presets import PRESETS
@@ -32,12 +35,26 @@ LABELLED = ("mxint8", "mxfp4-e2m1", "log(8)", "minifloat(6,3)", "fixed(8,4)")
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     formats = digest_of(dict.fromkeys(PRESETS))  # so a new one is measured
-    yield {**baseline.drawn_params(plan, TUNING_SEED), "formats": formats}
+    yield {"part": "errors", **baseline.drawn_params(plan, TUNING_SEED), "formats": formats}
+    values = plan.profile.choose(smoke=20_000, quick=design.COMPARED_VALUES)
+    for library in design.LIBRARIES:
+        yield {"part": "agreement", "library": library, "values": values, "seed": TUNING_SEED}
+
+
+@page.unavailable
+def without_library(params: Params) -> str | None:
+    if params["part"] != "agreement":
+        return None
+    library = str(params["library"])
+    module, how = design.LIBRARIES[library]
+    if importlib.util.find_spec(module):
+        return None
+    return f"{library} is not installed: {how}"
 
 
 def record_of(r: Records) -> Record:
-    """The record of the page's only case."""
-    return r.of_experiment(STEM).single()
+    """The record of all presets' errors."""
+    return r.of_experiment(STEM).single(part="errors")
 
 
 def facts_of(r: Records) -> dict[str, dict[str, Any]]:
@@ -123,6 +140,71 @@ def formats(r: Records) -> Sequence[Row]:
         }
         for name, facts in placed_facts(r)
     ]
+
+
+def agreements(r: Records) -> list[tuple[str, dict[str, Any]]]:
+    """(library with its version, a format that it shares with us) for every one that was run."""
+    found = [
+        (f"{record.case.params['library']} {record.values['version']}".strip(), row)
+        for record in r.of_experiment(STEM).where(part="agreement")
+        for row in record.values["rows"]
+    ]
+    if not found:
+        raise Pending("a library to compare with")
+    return found
+
+
+@page.table
+def agreement(r: Records) -> Sequence[Row]:
+    """By library and kind of format: values compared, and the results that differ, by what they
+    are."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for library, row in agreements(r):
+        groups.setdefault((library, row["what"]), []).append(row)
+    return [
+        {
+            "library": library,
+            "formats": f"{len(rows)} × {what}",
+            "values": sum(row["compared"] for row in rows),
+            "differing": share_text(rows),
+            "on": on_text(rows),
+        }
+        for (library, what), rows in groups.items()
+    ]
+
+
+def share_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The share of results that differ, "none" if none does."""
+    differing, compared = (sum(row[name] for row in rows) for name in ("differing", "compared"))
+    return f"{number(100 * differing / compared)} %" if differing else "none"
+
+
+def on_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """On what results differ, the most frequent first."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        for reason, count in row["why"].items():
+            counts[reason] = counts.get(reason, 0) + count
+    return ", ".join(sorted(counts, key=lambda reason: -counts[reason]))
+
+
+@page.table
+def disagreements(r: Records) -> Sequence[Row]:
+    """An example of every reason for which a library's results differ from ours."""
+    rows: dict[tuple[str, str, str], Row] = {}
+    for library, row in agreements(r):
+        for reason, example in row["examples"].items():
+            value, ours, theirs = (example_text(x) for x in example)
+            cells = {"format": row["format"], "value": value, "ours": ours, "theirs": theirs}
+            rows.setdefault(
+                (library, row["what"], reason), {"library": library, "on": reason, **cells}
+            )
+    return [*rows.values()]
+
+
+def example_text(value: float | None) -> str:
+    """A value to four digits; None stands for NaN and infinity, which JSON does not have."""
+    return "not finite" if value is None else f"{value:.4g}".replace("-", "−")
 
 
 @page.table

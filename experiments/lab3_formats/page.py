@@ -228,9 +228,9 @@ page.numbers(
     fixed_8_as_it_comes=partial(
         tuning_share, name="fixed(8,4)", share="validation_accuracy", as_it_comes=True
     ),
-    asked_trials=computed(partial(search_of, study=ALL), lambda x: x.case.params["trials"]),
+    asked_trials=lambda r: exact(len(search_of(r, ALL).values["tried"]), searches(r)),
     rate=lambda r: exact(design.RATE, searches(r)),
-    trials=computed(partial(search_of, study=MIX), lambda x: x.case.params["trials"]),
+    trials=computed(partial(search_of, study=MIX), lambda record: len(record.values["tried"])),
     budget=lambda r: exact(design.BUDGET_BITS, [search_of(r, MIX)], "bits"),
 )
 

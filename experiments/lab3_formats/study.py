@@ -49,7 +49,7 @@ def run(params: Params, ctx: Context) -> Values:
 
 def case_formats(params: Params) -> list[PlacedFormat]:
     """The formats of a case: its mix, one for each role of a layer, or the one for all layers."""
-    return read_mix(params["mix"]) if "mix" in params else [PlacedFormat.of_params(params)]
+    return read_mix(str(params["mix"])) if "mix" in params else [PlacedFormat.of_params(params)]
 
 
 def read_mix(text: str) -> list[PlacedFormat]:
@@ -150,7 +150,7 @@ def search_formats(params: Params, ctx: Context) -> Values:
     formats (`mix`) where there is one.
     """
     model = baseline.fine_tuned(params, ctx)
-    roles, offered = precision.roles(precision.layer_names(model)), params["offered"].split()
+    roles, offered = precision.roles(precision.layer_names(model)), str(params["offered"]).split()
     space: search.Space = dict.fromkeys(roles, offered)
 
     def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
