@@ -13,3 +13,29 @@ LIBRARIES = {
 }
 COMPARED_VALUES = 10_000_000  # a format
 SLOW_VALUES = 1_000_000  # of libraries that take them block by block
+
+# Bugs of these kinds that others reported: in words, repository, its issue or pull request.
+PUBLIC_BUGS = (
+    (
+        "casts beyond E4M3's range give NaN, where ONNX Runtime saturates",
+        "jax-ml/ml_dtypes",
+        "issues/260",
+    ),
+    ("MXFP4 rounds a tie away from even, and no subnormal up", "ROCm/aiter", "issues/974"),
+    (
+        "codes of all MX floats do not survive decoding and encoding",
+        "tenstorrent/tt-metal",
+        "pull/51975",
+    ),
+    (
+        "MXFP4's scale comes from the largest value over six, not from its exponent",
+        "vllm-project/vllm",
+        "pull/43557",
+    ),
+    ("blocks straddle rows, scales are off by a power of two", "DeepWok/mase", "pull/321"),
+    (
+        "a power of two below E8M0's range is encoded as NaN",
+        "graphcore-research/gfloat",
+        "issues/62",
+    ),
+)

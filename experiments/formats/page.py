@@ -202,6 +202,15 @@ def disagreements(r: Records) -> Sequence[Row]:
     return [*rows.values()]
 
 
+@page.table
+def public_bugs(r: Records) -> Sequence[Row]:
+    """What others have reported of such rules, with a link."""
+    return [
+        {"reported": what, "where": f"[{repository}](https://github.com/{repository}/{number})"}
+        for what, repository, number in design.PUBLIC_BUGS
+    ]
+
+
 def example_text(value: float | None) -> str:
     """A value to four digits; None stands for NaN and infinity, which JSON does not have."""
     return "not finite" if value is None else f"{value:.4g}".replace("-", "−")

@@ -275,7 +275,7 @@ def _bars(both: Mapping[str, Row]) -> str:
 def calculator(r: Records) -> Sequence[Row]:
     """A row of bytes by part for each stored model and format, FP32 first, then by bits a value."""
     bits: Mapping[str, float] = {START: VALUE_BITS}
-    for record in r.of_experiment("formats"):
+    for record in r.of_experiment("formats").where(part="errors"):
         bits = {n: f["bits"] for n, f in record.values["formats"].items()}
     rows: list[Row] = []
     for model in (LARGE, DEFAULT):
