@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.formats.design import SLOW_VALUES
+from experiments.formats.design import ORDINARY, SLOW_VALUES
 from madl.formats.base import NumberFormat
 from madl.formats.blocked import MXFloat, MXInt, RealScale
 from madl.formats.fixed import ScaledInteger
@@ -130,14 +130,15 @@ def reasons(x: Tensor, ours: Tensor, theirs: Tensor, f: NumberFormat) -> dict[st
         blocks = largest.unflatten(-1, (-1, BLOCK))
         largest = blocks.amax(-1, keepdim=True).expand_as(blocks).flatten(-2)
     high = math.inf if f.range is None else f.range[1]
+    ties, other = ORDINARY
     far, near = (x.double() - y.double() for y in (ours, theirs))
     tests = {
         "signs of zero": (ours == 0) & (theirs == 0),
         "NaN and infinity": ~largest.isfinite(),
         "values beyond the range": largest > high,
         "blocks at an end of float32": (largest < ENDS[0]) | (largest >= ENDS[1]),
-        "ties": far.abs() == near.abs(),
-        "other values": torch.ones_like(left),
+        ties: far.abs() == near.abs(),
+        other: torch.ones_like(left),
     }
     found: dict[str, Tensor] = {}
     for reason, test in tests.items():
@@ -155,7 +156,7 @@ def of_torch() -> Iterator[Peer]:
     dtypes |= {"float16": torch.float16, "bfloat16": torch.bfloat16}
     for name, dtype in dtypes.items():
         cast = partial(lambda x, dtype: x.to(dtype).float(), dtype=dtype)
-        yield Peer("floats", FLOATS[name], cast)
+        yield Peer("floats, integers", FLOATS[name], cast)
     for width in (4, 8):
         most = 2 ** (width - 1) - 1
 
@@ -164,7 +165,7 @@ def of_torch() -> Iterator[Peer]:
             zero = torch.zeros(len(x), dtype=torch.int32)
             return torch.fake_quantize_per_channel_affine(x, scale, zero, 0, -most, most)
 
-        yield Peer("integers by row", ScaledInteger(width=width), by_row, finite=True)
+        yield Peer("floats, integers", ScaledInteger(width=width), by_row, finite=True)
 
 
 def of_torchao() -> Iterator[Peer]:
@@ -189,7 +190,9 @@ def of_torchao() -> Iterator[Peer]:
     for (exponent, mantissa), element in elements.items():
         for rule in ("floor", "ceil", "rceil", "even"):
             ours = MXFloat(exponent_width=exponent, mantissa_width=mantissa, rule=rule)
-            yield Peer(f"MX, {rule}", ours, partial(mx, element=element, rule=rule))
+            yield Peer(
+                "MX, by four rules of the scale", ours, partial(mx, element=element, rule=rule)
+            )
     ours = RealScale(element_name="e2m1", scale="e4m3", block=16)
     yield Peer("NVFP4", ours, nvfp4, finite=True)
 
@@ -241,7 +244,7 @@ def of_gfloat() -> Iterator[Peer]:
     for name, ours in (shared | {"mxint8": MXInt(width=8)}).items():
         info = getattr(formats, f"format_info_{name}")
         how = partial(blocks, info=info)
-        yield Peer("MX, floor", ours, how, finite=True, values=SLOW_VALUES)
+        yield Peer("MX", ours, how, finite=True, values=SLOW_VALUES)
 
 
 def of_microxcaling() -> Iterator[Peer]:

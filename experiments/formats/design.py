@@ -14,6 +14,7 @@ LIBRARIES = {
 COMPARED_VALUES = 10_000_000  # a format
 SLOW_VALUES = 1_000_000  # of libraries that take them block by block
 
+ORDINARY = ("ties", "other values")  # of the reasons why results differ: nothing is special
 # Bugs of these kinds that others reported: in words, repository, its issue or pull request.
 PUBLIC_BUGS = (
     (

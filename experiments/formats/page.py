@@ -166,26 +166,23 @@ def agreement(r: Records) -> Sequence[Row]:
             "library": library,
             "formats": f"{len(rows)} × {what}",
             "values": sum(row["compared"] for row in rows),
-            "differing": share_text(rows),
-            "on": on_text(rows),
+            "differing": differing(rows, ordinary=True),
+            "and on special values": differing(rows, ordinary=False),
         }
         for (library, what), rows in groups.items()
     ]
 
 
-def share_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The share of results that differ, "none" if none does."""
-    differing, compared = (sum(row[name] for row in rows) for name in ("differing", "compared"))
-    return f"{number(100 * differing / compared)} %" if differing else "none"
-
-
-def on_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """On what results differ, the most frequent first."""
-    counts: dict[str, int] = {}
+def differing(rows: Sequence[Mapping[str, Any]], *, ordinary: bool) -> str:
+    """Shares of the compared results that differ on ordinary or on special values, by reason."""
+    compared, counts = sum(row["compared"] for row in rows), dict[str, int]()
     for row in rows:
         for reason, count in row["why"].items():
-            counts[reason] = counts.get(reason, 0) + count
-    return ", ".join(sorted(counts, key=lambda reason: -counts[reason]))
+            if (reason in design.ORDINARY) is ordinary:
+                counts[reason] = counts.get(reason, 0) + count
+    largest_first = sorted(counts.items(), key=lambda item: -item[1])
+    texts = [f"{reason} {number(100 * count / compared)} %" for reason, count in largest_first]
+    return ", ".join(texts) or "none"
 
 
 @page.table
