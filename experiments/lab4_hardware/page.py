@@ -50,9 +50,21 @@ FORMATS = {
     "mxint4": "MXINT4",
     "block-float(3,8,block=16)": "block float 4",
     "mxfp4-e2m1": "MXFP4-e2m1",
+    "nvfp4": "NVFP4",
+    "int4(fp16,block=32)": "INT4 by 32",
     "block-log(4,8,block=16)": "block log 4",
 }
-UNITS_DRAWN = (BF16, MIXED, QUANTIZING, "MXFP8-e4m3", MXINT8, SIGNS_APART, INT8, "MXFP4-e2m1")
+UNITS_DRAWN = (
+    BF16,
+    MIXED,
+    QUANTIZING,
+    "MXFP8-e4m3",
+    MXINT8,
+    SIGNS_APART,
+    INT8,
+    "NVFP4",
+    "MXFP4-e2m1",
+)
 QUICK_UNITS = ("MXINT4", "block float 4", "MXFP4-e2m1", "block log 4")  # small ones
 
 
