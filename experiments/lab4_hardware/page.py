@@ -160,6 +160,7 @@ page.numbers(
     mxint8=partial(share_of, a=MXINT8, b=BF16),
     mixed=partial(share_of, a=MIXED, b=BF16),
     int8=partial(share_of, a=INT8, b=BF16),
+    nvfp4=partial(share_of, a="NVFP4", b="MXFP4-e2m1"),
     chosen=chosen,
     fp32=formats.fp32,
     logic_alone=partial(share_of, a=MXINT8, b=BF16, period=None),
