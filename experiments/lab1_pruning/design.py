@@ -21,10 +21,10 @@ RATES_TRIED = dict.fromkeys(POINTS, (3e-5, 1e-4, 3e-4, 1e-3))
 # Of least validation loss, but none at which training collapses to chance on the tuning seed, nor
 # the next lower one, at which it may on another seed.
 RATES = {
-    "half of both, L1-norm": 1e-4,
+    "half of both, L1-norm": 3e-4,
     "half of both, random": 1e-4,
     "half of the weights, L1-norm": 1e-4,
-    "80 % of the weights, L1-norm": 3e-4,
+    "80 % of the weights, L1-norm": 1e-4,
 }
 RATE_OF_NOTHING = 1e-4  # removed: 1.1's of that width
 RECOVERY_BATCH = 16  # sentences
