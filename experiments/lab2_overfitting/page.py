@@ -240,8 +240,7 @@ def models(r: Records) -> Sequence[Row]:
         own = [record.values["models"][when]["trained"] for record in trainings(r, model)]
         rows.append(
             {
-                "model": title,
-                "at": at,
+                "model": f"{title}, {at}",
                 "test accuracy": judged,
                 "test loss": judged.loss,
                 "with a temperature": f"{number(cooled_loss(r, model, when).value)} nats",
