@@ -46,17 +46,20 @@ def planted(fast: float) -> Records:
 def test_a_layer_is_checked_and_timed_in_every_arithmetic():
     case = {**LAYER, "budget_s": 0.0, "process": 1}
     found = study.run(case, None)  # type: ignore[arg-type]
-    left_out = set(found["failed_peers"])  # prepacked BF16, where the processor has no AVX-512
+    left_out = set(found["failed_peers"])  # packed BF16, where the processor has no AVX-512
     every = {f"{v} {n}" for v in design.VARIANTS for n in (1, 8)}
-    assert left_out <= {name for name in every if "prepacked" in name or "oneDNN" in name}
+    peers = ("packed", "oneDNN", "torchao")
+    assert left_out <= {name for name in every if any(peer in name for peer in peers)}
     timed = {f"{name} {s}" for name in every - left_out for s in ("cold", "warm")}
+    timed = {name for name in timed if (design.TORCHAO in name, "cold" in name) != (True, True)}
     assert set(found["measurements"]) == timed
     for rows in (1, 8):
         errors = {v: found["error_db"].get(f"{v} {rows}") for v in design.VARIANTS}
         assert 30 < errors["MXINT8"] < 45
         assert min(errors["FP32"], errors["FP32, prepacked"] or math.inf) > 100
-        packed = errors["BF16, prepacked"] or errors["BF16"]
-        assert errors["BF16"] == pytest.approx(packed, abs=0.5)
+        for packed in ("BF16, prepacked", design.PACKED):
+            if errors[packed] is not None:
+                assert errors["BF16"] == pytest.approx(errors[packed], abs=0.5)
         for state in ("cold", "warm"):
             of_one = [found["measurements"][f"{v} {rows} {state}"] for v in ("FP32", "MXINT8")]
             assert len({one["calls_per_sample"] for one in of_one}) == 1
@@ -66,7 +69,7 @@ def test_a_layer_is_checked_and_timed_in_every_arithmetic():
 
 def test_copies_leave_the_cache_and_take_turns_and_a_warm_call_comes_after_one():
     size = 384 * 1536
-    one = size * sum(study.VALUE_BYTES[study._arithmetic(v)] for v in study.variants())
+    one = size * sum(design.VALUE_BYTES[study.arithmetic_of(v)] for v in HERE)
     assert study.num_copies(size, 1000) * one >= 1000e6 > (study.num_copies(size, 1000) - 1) * one
     assert study.num_copies(size, 0.001) == 1
     turns = study.rotation([lambda i=i: i for i in range(3)])
@@ -103,7 +106,7 @@ def cases(monkeypatch):
         def planted(model, variant):
             if variant == named and fails:
                 raise RuntimeError("the bf16 path needs another processor\nat some place")
-            found = convert(model, study._arithmetic(variant))  # which every processor has
+            found = convert(model, design.WAYS[study.arithmetic_of(variant)][0])  # which all have
             if variant == named:
                 found.register_forward_hook(negated)
             return found
@@ -118,7 +121,8 @@ def cases(monkeypatch):
     return run
 
 
-BY_ONEDNN = design.DYNAMIC + design.ONEDNN
+BY_ONEDNN = design.ONEDNN
+HERE = [v for v in design.VARIANTS if v != design.TORCHAO]  # installed where peers are timed
 LAYERS = ("1 row, cold", "1 row, warm", "8 rows, warm")
 MODELS = ("1 sentence", "32 sentences")
 
@@ -126,7 +130,12 @@ MODELS = ("1 sentence", "32 sentences")
 def why_not(records: Records) -> dict[tuple[str, str], str]:
     rows = lab4_mxint8.ways(records)
     assert [row[""] for row in rows] == list(design.VARIANTS)
-    cells = {(str(row[""]), of): row[of] for row in rows for of in (*LAYERS, *MODELS)}
+    cells = {
+        (str(row[""]), of): row[of]
+        for row in rows
+        for of in (*LAYERS, *MODELS)
+        if row[""] != design.TORCHAO
+    }
     return {at: cell for at, cell in cells.items() if isinstance(cell, str)}
 
 
@@ -136,7 +145,7 @@ def test_a_peer_that_fails_or_computes_something_else_costs_its_row_and_not_the_
     found = why_not(records)
     assert set(found) == {(BY_ONEDNN, of) for of in (*LAYERS, *MODELS)}
     assert all("at least 20 dB are needed" in text for text in found.values())
-    assert lab4_mxint8.in_layer(records, design.DYNAMIC, 1).b.label == design.DYNAMIC
+    assert lab4_mxint8.in_layer(records, design.INT8, 1).b.label == design.DYNAMIC
     found = why_not(cases("BF16", fails=True))
     assert found["BF16", LAYERS[0]] == "the bf16 path needs another processor"
     assert "BF16 fails, so nothing is there to" in found["BF16, prepacked", MODELS[0]]

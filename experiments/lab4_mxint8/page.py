@@ -12,9 +12,9 @@ from itertools import product
 from typing import Any
 
 from experiments.lab4_hardware import records as units
-from experiments.lab4_hardware.records import INT8, MIXED, QUANTIZING, SIGNS_APART
+from experiments.lab4_hardware.records import MIXED, QUANTIZING, SIGNS_APART
 from experiments.lab4_mxint8 import design
-from experiments.lab4_mxint8.design import BF16, COLD, DYNAMIC, FP32, MXINT8, WARM
+from experiments.lab4_mxint8.design import BF16, COLD, DYNAMIC, FP32, INT8, MXINT8, WARM
 from madl.logbook import benchmarks
 from madl.logbook.arms import Arm, TimedArm, arm, timed_arm
 from madl.logbook.charts import Chart, doubling, level, line
@@ -31,11 +31,11 @@ page = Experiment(
     timed=lambda params: params["what"] != "accuracy",
 )
 
-RIVALS = {FP32: "FP32", BF16: "BF16", DYNAMIC: "torch's INT8"}  # each in the faster of its ways
+RIVALS = (FP32, BF16, INT8)  # each in the fastest of its ways
 STATES = {COLD: "weights from memory (cold)", WARM: "weights in the caches (warm)"}
 MOST_ROWS = 256
-QUICK_PROCESSES = design.PROCESSES[:2]
-UNITS = (units.BF16, MIXED, QUANTIZING, units.MXINT8, SIGNS_APART, INT8)  # of 4.4, as drawn
+QUICK_SITTINGS = design.SITTINGS[:2]
+UNITS = (units.BF16, MIXED, QUANTIZING, units.MXINT8, SIGNS_APART, units.INT8)  # of 4.4, as drawn
 
 
 @page.cases
@@ -46,7 +46,7 @@ def cases(plan: Plan) -> Iterable[Params]:
     model: Params = {"batches": design.SENTENCES, "length": design.TOKENS, **first}
     rotated_mb = choose(smoke=20, quick=design.ROTATED_MB)
     rows = choose(smoke="1 8", quick=design.ROWS)
-    for process in choose(smoke=design.PROCESSES[:1], quick=design.PROCESSES):
+    for process in choose(smoke=design.SITTINGS[:1], quick=design.SITTINGS):
         timing = {"budget_s": choose(smoke=0.0, quick=design.BUDGET_S), "process": process}
         for layer, (num_in, num_out) in design.LAYERS.items():
             size = {"in": num_in, "out": num_out, "rows": rows, "rotated_mb": rotated_mb}
@@ -58,7 +58,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 def quick(params: Params) -> bool:
     if params["what"] == "accuracy":
         return params["seed"] == CONFIRMING_SEEDS[0] and params["variant"] == MXINT8
-    return params["process"] in QUICK_PROCESSES and params.get("layer") == "coursework"
+    return params["process"] in QUICK_SITTINGS and params.get("layer") == "coursework"
 
 
 def classifier(r: Records, variant: str) -> Arm:
@@ -83,19 +83,15 @@ def times(r: Records, batch: str, **where: Scalar) -> dict[str, TimedArm]:
     return {variant: arm for variant, arm in arms.items() if arm}
 
 
-def strongest(arms: Mapping[str, TimedArm], variant: str) -> TimedArm:
-    """The fastest way of an arithmetic: as torch has it, prepacked, or by another engine.
+def strongest(arms: Mapping[str, TimedArm], arithmetic: str) -> TimedArm:
+    """The fastest way of an arithmetic.
 
     Raises:
         Pending: none of them is right on that machine.
     """
-    ways = [
-        arms[variant + way]
-        for way in ("", design.PREPACKED, design.ONEDNN)
-        if variant + way in arms
-    ]
+    ways = [arms[way] for way in design.WAYS[arithmetic] if way in arms]
     if not ways:
-        raise Pending(f"a right result in {variant}")
+        raise Pending(f"a right result in {arithmetic}")
     return min(ways, key=lambda arm: arm.median_s)
 
 
@@ -136,7 +132,7 @@ def accuracy_stays(r: Records) -> Contrast:
 @page.claim(primary=True)
 def faster_in_cache(r: Records) -> Contrast:
     """With one row of inputs and the weights in the caches, a large Linear is faster in MXINT8 than
-    in BF16, prepacked or not."""
+    in BF16, in the fastest of its ways."""
     return in_layer(r, BF16, 1, WARM)
 
 
@@ -167,6 +163,19 @@ def cold_speed(end: Callable[[Sequence[float]], float]) -> NumberFn:
     return read
 
 
+def weight_mb(bytes_each: float) -> float:
+    """MB of the large layer's weights."""
+    num_in, num_out = design.LAYERS["coursework"]
+    return num_in * num_out * bytes_each / 1e6
+
+
+def cold_rate(r: Records, arithmetic: str) -> ExactValue:
+    """GB of weights a second, with one row and the weights in memory, in the fastest way."""
+    fastest = strongest(layer_times(r, 1, COLD), arithmetic)
+    mb = weight_mb(design.VALUE_BYTES[arithmetic])
+    return exact(round(mb / 1e3 / fastest.median_s, 1), fastest.records, "GB")
+
+
 def last_cache_mb(records: Sequence[Record]) -> int:
     if (size := records[0].values["last_cache_mb"]) is None:
         raise Pending("the size of the last cache")
@@ -178,16 +187,20 @@ page.numbers(
     quantizing=partial(units.share_of, a=QUANTIZING, b=units.BF16),
     weights_alone=partial(units.share_of, a=MIXED, b=units.BF16),
     signs_apart=partial(units.share_of, a=SIGNS_APART, b=units.BF16),
-    int8=partial(units.share_of, a=INT8, b=units.BF16),
+    int8=partial(units.share_of, a=units.INT8, b=units.BF16),
     exponents=partial(units.part, unit=units.BF16, name="lane exponents"),
     mixed_exponents=partial(units.part, unit=MIXED, name="lane exponents"),
     fp32=partial(classifier, variant=FP32),
     mxint8=partial(classifier, variant=MXINT8),
     at_most_rows=partial(in_layer, rival=BF16, rows=MOST_ROWS),
-    int8_at_most_rows=partial(in_layer, rival=DYNAMIC, rows=MOST_ROWS),
+    int8_at_most_rows=partial(in_layer, rival=INT8, rows=MOST_ROWS),
     in_the_model=partial(in_model, rival=BF16),
     at_sixteen=partial(in_layer, rival=BF16, rows=16, layer="default"),
-    int8_one_row=partial(in_layer, rival=DYNAMIC, rows=1),
+    int8_one_row=partial(in_layer, rival=INT8, rows=1),
+    mxint8_mb=lambda r: exact(round(weight_mb(design.VALUE_BYTES[MXINT8]), 1), unit="MB"),
+    bf16_mb=lambda r: exact(round(weight_mb(design.VALUE_BYTES[BF16]), 1), unit="MB"),
+    mxint8_rate=partial(cold_rate, arithmetic=MXINT8),
+    bf16_rate=partial(cold_rate, arithmetic=BF16),
     least_cold=cold_speed(min),
     most_cold=cold_speed(max),
     over_int8=more_accurate_than_int8,
@@ -209,13 +222,13 @@ def speedup(r: Records) -> Chart:
     rows: list[Row] = []
     for state, num_rows in product((COLD, WARM), map(int, timed_rows(r))):
         arms = layer_times(r, num_rows, state)
-        speeds = {name: speed_over(arms, rival) for rival, name in RIVALS.items()}
+        speeds = {rival: speed_over(arms, rival) for rival in RIVALS}
         rows.append({"weights": STATES[state], "rows": num_rows, **speeds})
     return Chart(
         rows,
         x=doubling("rows", label="rows of inputs"),
         y=doubling(None, "×", label="speed of MXINT8 over the other"),
-        marks=[level(1.0, "as fast"), *map(line, RIVALS.values())],
+        marks=[level(1.0, "as fast"), *map(line, RIVALS)],
         facet="weights",
     )
 
@@ -266,8 +279,8 @@ def layers(r: Records) -> Sequence[Row]:
             "layer": f"{num_in} → {num_out}",
             "rows": int(rows),
             **{
-                f"{RIVALS[rival]}, {s}": speed_over(layer_times(r, int(rows), s, layer), rival)
-                for rival, s in product((BF16, DYNAMIC), STATES)
+                f"{rival}, {s}": speed_over(layer_times(r, int(rows), s, layer), rival)
+                for rival, s in product((BF16, INT8), STATES)
             },
         }
         for layer, (num_in, num_out) in design.LAYERS.items()
