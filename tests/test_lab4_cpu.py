@@ -145,7 +145,8 @@ def test_a_peer_that_fails_or_computes_something_else_costs_its_row_and_not_the_
     found = why_not(records)
     assert set(found) == {(BY_ONEDNN, of) for of in (*LAYERS, *MODELS)}
     assert all("at least 20 dB are needed" in text for text in found.values())
-    assert lab4_mxint8.in_layer(records, design.INT8, 1).b.label == design.DYNAMIC
+    rival = lab4_mxint8.in_layer(records, design.INT8, 1).b.label
+    assert rival in (design.DYNAMIC, design.TORCHAO)
     found = why_not(cases("BF16", fails=True))
     assert found["BF16", LAYERS[0]] == "the bf16 path needs another processor"
     assert "BF16 fails, so nothing is there to" in found["BF16, prepacked", MODELS[0]]
