@@ -78,6 +78,12 @@
         select.addEventListener("change", changed);
         return select;
       },
+      /* A number of any size. */
+      quantity(text, { value, min = 0 }, changed) {
+        const input = named(text, make("input", { type: "number", min, step: "any", value }));
+        input.addEventListener("input", changed);
+        return input;
+      },
       check(text, value, changed) {
         const box = named(text, make("input", { type: "checkbox" }));
         box.checked = value;
