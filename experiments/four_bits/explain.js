@@ -1,3 +1,52 @@
+/* The grid of formats, turned: one part of a format runs across, the others down. */
+explain("grid", ({ figure, rows, set, choice }) => {
+  const PARTS = ["element", "block", "scale"];
+  const TITLES = { e2m1: "FP4", int4: "INT4", 16: "16", 32: "32", row: "a row", floor: "power of two", e4m3: "E4M3", fp16: "FP16" };
+  const OF = { element: "elements", block: "values a scale", scale: "scale" };
+  const [WIDE, HIGH, LEFT, ABOVE] = [84, 32, 150, 40];
+  const title = (part, row) => `${TITLES[row[part]]}${part === "block" ? " a scale" : ""}`;
+  const titles = (row, parts = PARTS) => parts.map((part) => title(part, row)).join(", ");
+  const named = (row) =>
+    `${TITLES[row.element]}, ${TITLES[row.block]}${row.block === "row" ? "" : " values"} under ${row.scale === "floor" ? "a " : ""}${TITLES[row.scale]}`;
+  const svg = figure.querySelector("svg.graph");
+  const values = (part) => [...new Set(rows.map((row) => row[part]))];
+  const show = () => {
+    const shown = rows.filter((row) => row.operands === operands.value);
+    const down = PARTS.filter((part) => part !== across.value);
+    const columns = values(across.value);
+    const lines = [...new Set(shown.map((row) => titles(row, down)))].sort(
+      (a, b) => order.indexOf(a) - order.indexOf(b),
+    );
+    const most = Math.max(...shown.map((row) => row.changed));
+    let text = `<text class="note" x="${LEFT}" y="12">${OF[across.value]}</text>`;
+    columns.forEach((column, i) => {
+      text += `<text class="note" x="${LEFT + WIDE * (i + 0.5)}" y="30" text-anchor="middle">${TITLES[column]}</text>`;
+    });
+    lines.forEach((line, j) => {
+      text += `<text class="note" x="0" y="${ABOVE + HIGH * j + 20}">${line}</text>`;
+    });
+    for (const row of shown) {
+      const x = LEFT + WIDE * columns.indexOf(row[across.value]);
+      const y = ABOVE + HIGH * lines.indexOf(titles(row, down));
+      text +=
+        `<g class="cell"><title>${row.low.toFixed(1)} to ${row.high.toFixed(1)} %</title>` +
+        `<rect x="${x + 2}" y="${y + 2}" width="${WIDE - 4}" height="${HIGH - 4}" style="fill-opacity: ${(0.08 + (0.8 * row.changed) / most).toFixed(2)}"/>` +
+        `<text x="${x + WIDE / 2}" y="${y + 20}" text-anchor="middle">${row.changed.toFixed(1)} %</text></g>`;
+    }
+    svg.setAttribute("viewBox", `0 0 ${LEFT + WIDE * columns.length} ${ABOVE + HIGH * lines.length}`);
+    svg.innerHTML = text;
+    const ranked = [...shown].sort((a, b) => a.changed - b.changed);
+    const [least, most] = [ranked[0], ranked.at(-1)];
+    set({
+      says: `${named(least)}, changes fewest answers (${least.changed.toFixed(1)} %); ${named(most)}, most (${most.changed.toFixed(1)} %).`,
+    });
+  };
+  const order = rows.flatMap((row) => PARTS.map((part) => titles(row, PARTS.filter((other) => other !== part))));
+  const operands = choice("In four bits", values("operands").map((name) => [name, name]), rows[0].operands, show);
+  const across = choice("Across", PARTS.map((part) => [part, OF[part]]), "block", show);
+  show();
+});
+
 /* A block of a layer's input in which one value grows, in every format: all of it was measured. */
 explain("block", ({ figure, rows, set, slider }) => {
   const factors = [...new Set(rows.map((row) => row.factor))];

@@ -41,7 +41,7 @@ def cases(plan: Plan) -> Iterable[Params]:
     ways = [rounding(*parts) for parts in grid]
     ways += [rounding("e2m1", BLOCK, rule) for rule in design.RULES]
     ways += [rounding(*parts, operands=OPERANDS[0]) for parts in grid]
-    ways += [rounding(*parts, operands=OPERANDS[1]) for parts in grid if parts[1] == BLOCK]
+    ways += [rounding(*parts, operands=OPERANDS[1]) for parts in grid]
     ways += [
         rounding(*parts, method=method, outliers=factor)
         for parts, method, factor in product(NAMED.values(), design.METHODS, design.OUTLIERS)
@@ -124,17 +124,101 @@ page.numbers(
 )
 
 
+PARTS = {  # of a format, by what it is called: value → its title
+    "element": {"e2m1": "FP4", "int4": "INT4"},
+    "block": {16: "16", 32: "32", "row": "a row"},
+    "scale": TITLES,
+}
+OF = {"element": "elements", "block": "values a scale", "scale": "scale"}
+WIDE, HIGH, LEFT, ABOVE = 84, 32, 150, 40  # of a cell; of what stands left of all, and above
+
+
 @page.chart
-def grid(r: Records) -> Chart:
-    """Answers changed by every format, weights and inputs, and weights alone."""
+def every(r: Records) -> Chart:
+    """Answers changed by every format, with intervals: weights and inputs, and weights alone."""
     rows: list[Row] = []
     for parts in product(design.ELEMENTS, design.BLOCKS, design.SCALES):
         arms = {ALL: rounded(r, *parts), OPERANDS[0]: rounded(r, *parts, operands=OPERANDS[0])}
-        element, block, scale = parts
-        label = f"{element.upper()}, {block}, {TITLES[scale]}"
+        label = ", ".join(_titles(dict(zip(PARTS, parts, strict=True))))
         rows.append({"format": label} | {name: share_changed(r, a) for name, a in arms.items()})
     marks = [intervals(name) for name in (ALL, OPERANDS[0])]
     return Chart(rows, x=percent("answers changed"), y=category("format"), marks=marks)
+
+
+def _titles(parts: Row) -> list[str]:
+    """A format's parts in words: "FP4", "16 values a scale", "E4M3"."""
+    titles = {name: titles[parts[name]] for name, titles in PARTS.items() if name in parts}
+    if "block" in titles:
+        titles["block"] = f"{titles['block']} a scale"
+    return [*titles.values()]
+
+
+def _grid_panels(rows: Sequence[Row]) -> list[Panel]:
+    """The only panel: weights and inputs, blocks across; the page's script turns it."""
+    shown = [row for row in rows if row["operands"] == ALL]
+    svg = f"{_grid_svg(shown, 'block')}\n{says(_grid_sentence(rows))}"
+    return [Panel(title="", svg=svg, folded=False)]
+
+
+def _grid_svg(rows: Sequence[Row], across: str) -> str:
+    """A cell a format, the darker the more answers it changes; one of its parts runs across."""
+    down = [name for name in PARTS if name != across]
+    most, columns = max(row["changed"] for row in rows), [*PARTS[across]]
+    lines = [*product(*(PARTS[name] for name in down))]
+    text = f'<text class="note" x="{LEFT}" y="12">{OF[across]}</text>'
+    for i, column in enumerate(columns):
+        x = LEFT + WIDE * i + WIDE / 2
+        title = PARTS[across][column]
+        text += f'<text class="note" x="{x:g}" y="30" text-anchor="middle">{title}</text>'
+    for j, line in enumerate(lines):
+        label = ", ".join(_titles(dict(zip(down, line, strict=True))))
+        text += f'<text class="note" x="0" y="{ABOVE + HIGH * j + 20}">{label}</text>'
+    for row in rows:
+        x = LEFT + WIDE * columns.index(row[across])
+        y = ABOVE + HIGH * lines.index(tuple(row[name] for name in down))
+        text += (
+            f'<g class="cell"><title>{row["low"]:.1f} to {row["high"]:.1f} %</title>'
+            f'<rect x="{x + 2}" y="{y + 2}" width="{WIDE - 4}" height="{HIGH - 4}" '
+            f'style="fill-opacity: {0.08 + 0.8 * row["changed"] / most:.2f}"/>'
+            f'<text x="{x + WIDE / 2:g}" y="{y + 20}" text-anchor="middle">'
+            f"{row['changed']:.1f} %</text></g>"
+        )
+    size = f"{LEFT + WIDE * len(columns)} {ABOVE + HIGH * len(lines)}"
+    return f'<svg class="graph" viewBox="0 0 {size}" aria-hidden="true">{text}</svg>'
+
+
+def _grid_sentence(rows: Sequence[Row], operands: str = ALL) -> str:
+    """The formats that change fewest and most answers; the page's script has the same words."""
+    shown = [row for row in rows if row["operands"] == operands]
+    least, most = (by(shown, key=lambda row: row["changed"]) for by in (min, max))
+    return (
+        f"{_named(least)}, changes fewest answers ({least['changed']:.1f} %); {_named(most)}, most "
+        f"({most['changed']:.1f} %)."
+    )
+
+
+def _named(row: Row) -> str:
+    """A format in a sentence: "FP4, 16 values under E4M3"."""
+    element, block, scale = (titles[row[name]] for name, titles in PARTS.items())
+    values = block if row["block"] == "row" else f"{block} values"
+    return f"{element}, {values} under {'a ' * (row['scale'] == 'floor')}{scale}"
+
+
+@page.drawing(panels=_grid_panels, alt=_grid_sentence, script="grid")
+def grid(r: Records) -> Sequence[Row]:
+    """A row for each format and operands: the answers changed and their interval, in per cent."""
+    rows: list[Row] = []
+    for operands in reversed(OPERANDS):
+        for parts in product(*PARTS.values()):
+            estimate = share_changed(r, rounded(r, *parts, operands=operands))
+            value, interval = estimate.plain
+            low, high = interval or (value, value)
+            shares = {"changed": value, "low": low, "high": high}
+            rows.append(
+                {**dict(zip(PARTS, parts, strict=True)), "operands": operands}
+                | {name: round(100 * share, 2) for name, share in shares.items()}
+            )
+    return rows
 
 
 @page.table
