@@ -17,7 +17,7 @@ explain("grid", ({ figure, rows, set, choice }) => {
     const lines = [...new Set(shown.map((row) => titles(row, down)))].sort(
       (a, b) => order.indexOf(a) - order.indexOf(b),
     );
-    const most = Math.max(...shown.map((row) => row.changed));
+    const darkest = Math.max(...shown.map((row) => row.changed));
     let text = `<text class="note" x="${LEFT}" y="12">${OF[across.value]}</text>`;
     columns.forEach((column, i) => {
       text += `<text class="note" x="${LEFT + WIDE * (i + 0.5)}" y="30" text-anchor="middle">${TITLES[column]}</text>`;
@@ -30,7 +30,7 @@ explain("grid", ({ figure, rows, set, choice }) => {
       const y = ABOVE + HIGH * lines.indexOf(titles(row, down));
       text +=
         `<g class="cell"><title>${row.low.toFixed(1)} to ${row.high.toFixed(1)} %</title>` +
-        `<rect x="${x + 2}" y="${y + 2}" width="${WIDE - 4}" height="${HIGH - 4}" style="fill-opacity: ${(0.08 + (0.8 * row.changed) / most).toFixed(2)}"/>` +
+        `<rect x="${x + 2}" y="${y + 2}" width="${WIDE - 4}" height="${HIGH - 4}" style="fill-opacity: ${(0.08 + (0.8 * row.changed) / darkest).toFixed(2)}"/>` +
         `<text x="${x + WIDE / 2}" y="${y + 20}" text-anchor="middle">${row.changed.toFixed(1)} %</text></g>`;
     }
     svg.setAttribute("viewBox", `0 0 ${LEFT + WIDE * columns.length} ${ABOVE + HIGH * lines.length}`);
