@@ -122,7 +122,8 @@
 
   const shared = { make, minus, thousands, number, perCent };
   globalThis.explain = (name, build) => {
-    for (const figure of document.querySelectorAll(`figure[data-explain="${name}"]`)) {
+    // a page with two figures runs its script twice
+    for (const figure of document.querySelectorAll(`figure[data-explain="${name}"]:not(.live)`)) {
       figure.querySelector(".says")?.setAttribute("aria-live", "polite");
       figure.classList.add("live");
       build({ figure, rows: rows(figure), set: (texts) => set(figure, texts), ...controls(figure), ...shared });

@@ -4,7 +4,7 @@ Nothing is trained and nothing chosen: the fine-tuned models are rounded in one 
 and asked how many of FP32's answers they change.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 
@@ -130,7 +130,7 @@ PARTS = {  # of a format, by what it is called: value → its title
     "scale": TITLES,
 }
 OF = {"element": "elements", "block": "values a scale", "scale": "scale"}
-WIDE, HIGH, LEFT, ABOVE = 84, 32, 150, 40  # of a cell; of what stands left of all, and above
+WIDE, HIGH, LEFT, ABOVE = 72, 32, 124, 40  # of a cell; of what stands left of all, and above
 
 
 @page.chart
@@ -161,21 +161,35 @@ def _grid_panels(rows: Sequence[Row]) -> list[Panel]:
 
 
 def _grid_svg(rows: Sequence[Row], across: str) -> str:
-    """A cell a format, the darker the more answers it changes; one of its parts runs across."""
+    """A cell a format; one of its parts runs across, the others down."""
     down = [name for name in PARTS if name != across]
-    most, columns = max(row["changed"] for row in rows), [*PARTS[across]]
-    lines = [*product(*(PARTS[name] for name in down))]
-    text = f'<text class="note" x="{LEFT}" y="12">{OF[across]}</text>'
+    lines = {
+        ", ".join(_titles(dict(zip(down, parts, strict=True)))): parts
+        for parts in product(*(PARTS[name] for name in down))
+    }
+    placed = {
+        (PARTS[across][row[across]], line): row
+        for row in rows
+        for line, parts in lines.items()
+        if parts == tuple(row[name] for name in down)
+    }
+    return _heat_svg(placed, [*PARTS[across].values()], [*lines], OF[across])
+
+
+def _heat_svg(
+    cells: Mapping[tuple[str, str], Row], columns: Sequence[str], lines: Sequence[str], head: str
+) -> str:
+    """Cells by (column, line), the darker the more answers change; the page's script draws it so,
+    too."""
+    most = max(row["changed"] for row in cells.values())
+    text = f'<text class="note" x="{LEFT}" y="12">{head}</text>'
     for i, column in enumerate(columns):
         x = LEFT + WIDE * i + WIDE / 2
-        title = PARTS[across][column]
-        text += f'<text class="note" x="{x:g}" y="30" text-anchor="middle">{title}</text>'
+        text += f'<text class="note" x="{x:g}" y="30" text-anchor="middle">{column}</text>'
     for j, line in enumerate(lines):
-        label = ", ".join(_titles(dict(zip(down, line, strict=True))))
-        text += f'<text class="note" x="0" y="{ABOVE + HIGH * j + 20}">{label}</text>'
-    for row in rows:
-        x = LEFT + WIDE * columns.index(row[across])
-        y = ABOVE + HIGH * lines.index(tuple(row[name] for name in down))
+        text += f'<text class="note" x="0" y="{ABOVE + HIGH * j + 20}">{line}</text>'
+    for (column, line), row in cells.items():
+        x, y = LEFT + WIDE * columns.index(column), ABOVE + HIGH * lines.index(line)
         text += (
             f'<g class="cell"><title>{row["low"]:.1f} to {row["high"]:.1f} %</title>'
             f'<rect x="{x + 2}" y="{y + 2}" width="{WIDE - 4}" height="{HIGH - 4}" '
@@ -210,15 +224,45 @@ def grid(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
     for operands in reversed(OPERANDS):
         for parts in product(*PARTS.values()):
-            estimate = share_changed(r, rounded(r, *parts, operands=operands))
-            value, interval = estimate.plain
-            low, high = interval or (value, value)
-            shares = {"changed": value, "low": low, "high": high}
-            rows.append(
-                {**dict(zip(PARTS, parts, strict=True)), "operands": operands}
-                | {name: round(100 * share, 2) for name, share in shares.items()}
-            )
+            format_ = {**dict(zip(PARTS, parts, strict=True)), "operands": operands}
+            rows.append({**format_, **_shares(r, rounded(r, *parts, operands=operands))})
     return rows
+
+
+def _shares(r: Records, a: Arm) -> Row:
+    """The share of answers changed and its interval, in per cent."""
+    value, interval = share_changed(r, a).plain
+    low, high = interval or (value, value)
+    shares = {"changed": value, "low": low, "high": high}
+    return {name: round(100 * share, 2) for name, share in shares.items()}
+
+
+def _repair_panels(rows: Sequence[Row]) -> list[Panel]:
+    """The only panel: the largest outliers; the page's script has the others."""
+    shown = [row for row in rows if row["outliers"] == FARTHEST]
+    cells = {(row["format"], row["method"]): row for row in shown}
+    svg = _heat_svg(cells, [*NAMED], design.METHODS, "weights and inputs")
+    return [Panel(title="", svg=f"{svg}\n{says(_repair_sentence(rows))}", folded=False)]
+
+
+def _repair_sentence(rows: Sequence[Row], factor: int = FARTHEST) -> str:
+    """The method that changes fewest answers in each format; the page's script has the words."""
+    shown = [row for row in rows if row["outliers"] == factor]
+    best: list[str] = []
+    for name in NAMED:
+        least = min((r for r in shown if r["format"] == name), key=lambda row: row["changed"])
+        best.append(f"{name} by {least['method']} ({least['changed']:.1f} %)")
+    return f"Fewest answers change in {', '.join(best)}."
+
+
+@page.drawing(panels=_repair_panels, alt=_repair_sentence, script="repairs")
+def repairs(r: Records) -> Sequence[Row]:
+    """A row for each format, method and size of outliers: the answers changed, in per cent."""
+    return [
+        {"format": name, "method": method, "outliers": factor}
+        | _shares(r, named(r, name, method, factor))
+        for factor, method, name in product(design.OUTLIERS, design.METHODS, NAMED)
+    ]
 
 
 @page.table
