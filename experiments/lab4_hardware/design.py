@@ -9,7 +9,6 @@ WINDOW_BITS = 16  # that an aligned sum keeps of its largest term: as many as a 
 PERIODS = (20, 40, 60)  # between two results: a fast clock of cell libraries, relaxed, slow
 PERIOD = 40  # of units that are compared at equal delay
 RANDOM_VECTORS, MODEL_ROWS = 50, 24  # on which a unit is simulated, beside corners
-MARGIN = 0.02  # of accuracy that the format of the smallest unit may cost
 
 # Transistors of a static flip-flop, two latches with their clock's inverters.
 # Source: Weste and Harris 2010, CMOS VLSI Design, 10.3.

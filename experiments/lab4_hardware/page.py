@@ -108,12 +108,6 @@ def chosen(r: Records) -> Arm:
     return formats.untrained(r, smallest(r))
 
 
-@page.claim(primary=True)
-def smallest_keeps_accuracy(r: Records) -> Contrast:
-    """The format of the smallest unit is at most two points below FP32 on test."""
-    return compare(chosen(r), formats.fp32(r)).no_worse(design.MARGIN)
-
-
 @page.claim
 def mxint8_over_fp32(r: Records) -> Contrast:
     """MXINT8's accuracy over FP32's."""
@@ -157,6 +151,11 @@ def simulations(r: Records) -> Sequence[Record]:
 page.numbers(
     format=smallest_format,
     of_bf16=lambda r: share_of(r, FORMATS[smallest(r)], BF16),
+    nvfp4_of_bf16=partial(share_of, a="NVFP4", b=BF16),
+    mxfp4_of_bf16=partial(share_of, a="MXFP4-e2m1", b=BF16),
+    nvfp4_models=partial(formats.untrained, preset="nvfp4"),
+    mxfp4_models=partial(formats.untrained, preset="mxfp4-e2m1"),
+    mxint8_models=partial(formats.untrained, preset="mxint8"),
     mxint8=partial(share_of, a=MXINT8, b=BF16),
     mixed=partial(share_of, a=MIXED, b=BF16),
     int8=partial(share_of, a=INT8, b=BF16),
