@@ -1,13 +1,17 @@
 """Clipping, GPTQ and changes of basis: against slow references, and what they must not change."""
 
+import math
 from itertools import product
 
+import ml_dtypes
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from madl.compression import calibrated
 from madl.formats.blocked import MXFloat, MXInt, RealScale
+from madl.formats.scales import block_scales, round_under
 
 FORMATS = [
     MXFloat(exponent_width=2, mantissa_width=1),
@@ -30,22 +34,54 @@ def inputs() -> torch.Tensor:
     return torch.randn(200, 80) @ torch.randn(80, 80) + 0.1
 
 
+E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+
+
+def slow_scale(largest: float, number_format, peak: float) -> tuple[float, list[float]]:
+    """A block's scale and the magnitudes of its elements, from what the formats are defined as."""
+    is_float = "e2m1" in number_format.name or number_format.name == "nvfp4"
+    magnitudes = E2M1 if is_float else [float(i) for i in range(8)]
+    if number_format.name == "mxint4(block=16)":
+        magnitudes = [i / 4 for i in range(8)]
+    if not isinstance(number_format, RealScale):
+        top = math.floor(math.log2(magnitudes[-1]))
+        return 2.0 ** (math.floor(math.log2(largest)) - top), magnitudes
+    if number_format.scale == "fp16":
+        return float(np.float16(np.float32(largest) / np.float32(7))), magnitudes
+    tensor = np.float32(peak) / np.float32(448 * 6)
+    over = np.float32(largest) / np.float32(6) / tensor
+    return float(np.float32(ml_dtypes.float8_e4m3fn(max(over, 2.0**-6))) * tensor), magnitudes
+
+
+def slow_nearest(x: float, scale: float, magnitudes: list[float]) -> float:
+    best = min(magnitudes, key=lambda m: (abs(abs(x) / scale - m), magnitudes.index(m) % 2))
+    return math.copysign(best * scale, x)
+
+
 @names
 def test_a_clipped_block_has_the_least_squared_error_of_all_shares(weight, number_format):
-    clipped = calibrated.clipped(weight, number_format)
+    clipped, peak = calibrated.clipped(weight, number_format), float(weight.abs().max())
     for row, start in product(range(len(weight)), range(0, 80, number_format.block)):
-        block = weight[:, start : start + number_format.block]
+        block = weight[row, start : start + number_format.block].tolist()
         errors = []
         for share in calibrated.SHARES:
-            limits = weight.clone()
-            for first in range(0, 80, number_format.block):
-                part = limits[:, first : first + number_format.block]
-                most = part.abs().amax(-1, keepdim=True) * share
-                limits[:, first : first + number_format.block] = part.clamp(-most, most)
-            values = number_format.quantize(limits)[:, start : start + number_format.block]
-            errors.append(float((values - block)[row].square().sum()))
-        own = (clipped[:, start : start + number_format.block] - block)[row].square().sum()
-        assert float(own) == pytest.approx(min(errors), rel=1e-4)
+            most = float(np.float32(max(map(abs, block))) * np.float32(share))
+            scale, magnitudes = slow_scale(most, number_format, peak)
+            values = [slow_nearest(x, scale, magnitudes) for x in block]
+            errors.append(sum((a - b) ** 2 for a, b in zip(values, block, strict=True)))
+        own = clipped[row, start : start + number_format.block]
+        error = sum((a - b) ** 2 for a, b in zip(own.tolist(), block, strict=True))
+        assert error == pytest.approx(min(errors), rel=1e-4)
+
+
+@names
+def test_a_scale_apart_from_its_values_is_that_of_the_format(weight, number_format):
+    blocks = torch.nn.functional.pad(weight, (0, -80 % number_format.block))
+    blocks = blocks.unflatten(-1, (-1, number_format.block))
+    largest, peak = blocks.abs().amax(-1, keepdim=True), weight.abs().amax()
+    scales = block_scales(largest, number_format, peak)
+    found = round_under(blocks, scales, number_format).flatten(-2)[:, :80]
+    assert torch.equal(found, number_format.quantize(weight))
 
 
 def slow_gptq(weight, hessian, number_format, damping):
@@ -54,12 +90,13 @@ def slow_gptq(weight, hessian, number_format, damping):
     hessian = hessian.double().clone()
     hessian += damping * hessian.diagonal().mean() * torch.eye(len(hessian))
     inverse = torch.linalg.inv(hessian)
-    values, peak = torch.zeros_like(weight), weight.abs().amax().float()
+    values, peak = torch.zeros_like(weight), float(weight.abs().amax())
     for i in range(weight.shape[1]):
         if i % number_format.block == 0:
-            largest = weight[:, i : i + number_format.block].abs().amax(-1).float()
-        x = weight[:, i].float()
-        values[:, i] = calibrated._under_scale_of(largest, x, peak, number_format).double()
+            largest = weight[:, i : i + number_format.block].abs().amax(-1).tolist()
+            scales = [slow_scale(most, number_format, peak) for most in largest]
+        for row, (x, under) in enumerate(zip(weight[:, i].tolist(), scales, strict=True)):
+            values[row, i] = slow_nearest(x, *under)
         error = (weight[:, i] - values[:, i]) / inverse[i, i]
         weight -= error[:, None] * inverse[i]
         inverse -= torch.outer(inverse[:, i], inverse[i]) / inverse[i, i]

@@ -10,13 +10,13 @@ Shapes: weight (out_features, in_features), inputs (…, in_features).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from madl.formats.blocked import Blocked
+from madl.formats.scales import block_scales, round_under
 
 SHARES = tuple(i / 20 for i in range(10, 21))  # of a block's largest magnitude, that clipping tries
 Map = Callable[[Tensor], Tensor]  # of the last dimension, linear
@@ -26,28 +26,23 @@ DAMPING = 0.01  # of the mean of the Hessian's diagonal, which GPTQ adds to it
 def clipped(weight: Tensor, number_format: Blocked, shares: Sequence[float] = SHARES) -> Tensor:
     """The weight in the format, each block clipped to the share of least squared error.
 
-    A share of one is the format as it is.
+    A share of one is the format as it is. A scale of the whole tensor is that of the whole weight.
     """
-    best = torch.zeros_like(weight)
-    least = torch.full_like(_blocks(weight, number_format)[..., :1], torch.inf)
-    largest = _blocks(weight, number_format).abs().amax(-1, keepdim=True)  # (out, blocks, 1)
+    blocks, peak = _blocks(weight, number_format), weight.abs().amax()
+    largest = blocks.abs().amax(-1, keepdim=True)  # (out, blocks, 1)
+    best, least = torch.zeros_like(blocks), torch.full_like(largest, torch.inf)
     for share in shares:
-        limit = _unblocked(largest.expand_as(_blocks(weight, number_format)) * share, weight)
-        values = number_format.quantize(torch.minimum(weight, limit).maximum(-limit))
-        error = (_blocks(values - weight, number_format)).square().sum(-1, keepdim=True)
-        is_less = _unblocked((error < least).expand_as(_blocks(weight, number_format)), weight)
-        best, least = torch.where(is_less, values, best), torch.minimum(error, least)
-    return best
+        scales = block_scales(largest * share, number_format, peak)
+        values = round_under(blocks, scales, number_format)
+        error = (values - blocks).square().sum(-1, keepdim=True)
+        best, least = torch.where(error < least, values, best), torch.minimum(error, least)
+    return best.flatten(-2)[..., : weight.shape[-1]]
 
 
 def _blocks(x: Tensor, number_format: Blocked) -> Tensor:
     """Rows as blocks, the last one filled up by zeros: (out_features, blocks, block)."""
     block = min(number_format.block, x.shape[-1])
     return F.pad(x, (0, -x.shape[-1] % block)).unflatten(-1, (-1, block))
-
-
-def _unblocked(blocks: Tensor, like: Tensor) -> Tensor:
-    return blocks.flatten(-2)[..., : like.shape[-1]]
 
 
 class Hessian:
@@ -72,8 +67,8 @@ def gptq(
 ) -> Tensor:
     """The weight in the format, column by column: each one's error is spread over the next columns.
 
-    A block has the scale of its values when its first column comes. Columns whose inputs were
-    always zero become zero.
+    A block has the scale of its values when its first column comes; a value that grows beyond it
+    saturates. Columns whose inputs were always zero become zero.
 
     Shapes: hessian (in_features, in_features), the sum of x xᵀ.
     """
@@ -89,26 +84,15 @@ def gptq(
     block = min(number_format.block, weight.shape[-1])
     for start in range(0, weight.shape[-1], block):
         end = min(start + block, weight.shape[-1])
-        largest = weight[:, start:end].abs().amax(-1)  # (out,)
+        scales = block_scales(weight[:, start:end].abs().amax(-1), number_format, peak)  # (out,)
         errors = torch.zeros_like(weight[:, start:end])
         for i in range(start, end):
-            values[:, i] = _under_scale_of(largest, weight[:, i], peak, number_format)
+            values[:, i] = round_under(weight[:, i], scales, number_format)
             error = (weight[:, i] - values[:, i]) / upper[i, i]
             weight[:, i:end] -= error[:, None] * upper[i, i:end]
             errors[:, i - start] = error
         weight[:, end:] -= errors @ upper[start:end, end:]
     return values
-
-
-def _under_scale_of(largest: Tensor, x: Tensor, peak: Tensor, number_format: Blocked) -> Tensor:
-    """Values rounded under the scales that blocks of these largest magnitudes have: (out,).
-
-    `peak` is the largest magnitude of the whole tensor, on which some scales depend.
-    """
-    pairs = torch.stack([largest, torch.minimum(x, largest).maximum(-largest)], dim=-1)
-    last = torch.stack([peak, torch.zeros_like(peak)])
-    of_pairs = replace(number_format, block=2)  # pyright: ignore[reportArgumentType] - all are dataclasses
-    return of_pairs.quantize(torch.cat([pairs, last[None]]))[:-1, 1]
 
 
 # ---- another basis of the input -----------------------------------------------------------------

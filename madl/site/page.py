@@ -36,7 +36,6 @@ from madl.site.markup import NOT_RUN, chip, inline, words
 from madl.site.views import Page, View
 from madl.training import workloads
 
-
 ON_GPU = "python cli.py run --only cuda --within 15"
 
 
