@@ -21,15 +21,18 @@
     svg.innerHTML = text;
   };
 
+  const share = (row) => `${row.changed.toFixed(1)} % [${row.low.toFixed(1)}, ${row.high.toFixed(1)}]`;
+
   /* The grid of formats, turned: one part of a format runs across, the others down. */
   explain("grid", ({ figure, rows, set, choice }) => {
     const PARTS = ["element", "block", "scale"];
-    const TITLES = { e2m1: "FP4", int4: "INT4", 16: "16", 32: "32", row: "a row", floor: "power of two", e4m3: "E4M3", fp16: "FP16" };
+    const TITLES = { e2m1: "FP4", int4: "INT4", 16: "16", 32: "32", row: "row", floor: "power of two", e4m3: "E4M3", fp16: "FP16" };
+    const NAMED = { MXFP4: ["e2m1", 32, "floor"], NVFP4: ["e2m1", 16, "e4m3"] };
     const OF = { element: "elements", block: "values a scale", scale: "scale" };
     const titles = (row, parts) =>
-      parts.map((part) => `${TITLES[row[part]]}${part === "block" ? " a scale" : ""}`).join(", ");
+      parts.map((part) => `${part === "block" ? "by " : ""}${TITLES[row[part]]}`).join(", ");
     const named = (row) =>
-      `${TITLES[row.element]}, ${TITLES[row.block]}${row.block === "row" ? "" : " values"} under ${row.scale === "floor" ? "a " : ""}${TITLES[row.scale]}`;
+      `${TITLES[row.element]}, ${row.block === "row" ? "a row" : `${row.block} values`} under ${row.scale === "floor" ? "a " : ""}${TITLES[row.scale]}`;
     const values = (part) => [...new Set(rows.map((row) => row[part]))];
     const show = () => {
       const shown = rows.filter((row) => row.operands === operands.value);
@@ -37,11 +40,11 @@
       const lines = values(down[0]).flatMap((a) => values(down[1]).map((b) => titles({ [down[0]]: a, [down[1]]: b }, down)));
       const cells = shown.map((row) => ({ column: TITLES[row[across.value]], line: titles(row, down), row }));
       heat(figure.querySelector("svg.graph"), cells, values(across.value).map((value) => TITLES[value]), lines, OF[across.value]);
-      const ranked = [...shown].sort((a, b) => a.changed - b.changed);
-      const [least, most] = [ranked[0], ranked.at(-1)];
-      set({
-        says: `${named(least)}, changes fewest answers (${least.changed.toFixed(1)} %); ${named(most)}, most (${most.changed.toFixed(1)} %).`,
+      const told = Object.entries(NAMED).map(([name, parts]) => {
+        const row = shown.find((row) => PARTS.every((part, i) => row[part] === parts[i]));
+        return `${name} (${named(row)}) changes ${share(row)}`;
       });
+      set({ says: `${told.join("; ")}.` });
     };
     const operands = choice("In four bits", values("operands").map((name) => [name, name]), rows[0].operands, show);
     const across = choice("Across", PARTS.map((part) => [part, OF[part]]), "block", show);
@@ -56,12 +59,8 @@
       const shown = rows.filter((row) => row.outliers === sizes[at.value]);
       const cells = shown.map((row) => ({ column: row.format, line: row.method, row }));
       heat(figure.querySelector("svg.graph"), cells, values("format"), values("method"), "weights and inputs");
-      const best = values("format").map((name) => {
-        const own = shown.filter((row) => row.format === name);
-        const least = own.reduce((a, b) => (b.changed < a.changed ? b : a));
-        return `${name} by ${least.method} (${least.changed.toFixed(1)} %)`;
-      });
-      set({ says: `Fewest answers change in ${best.join(", ")}.` });
+      const own = (method) => shown.find((row) => row.format === "NVFP4" && row.method === method);
+      set({ says: `NVFP4 changes ${share(own("rounding"))} as it comes, ${share(own("Hadamard"))} rotated.` });
     };
     const said = (i) => (sizes[i] === 1 ? "none" : `${sizes[i]} × as large`);
     const at = slider("Outliers", { min: 0, max: sizes.length - 1, value: sizes.length - 1, said }, show);
@@ -98,7 +97,7 @@
       const [[worst, most], [best, least]] = [order[0], order.reduce((a, b) => (b[1] < a[1] ? b : a))];
       set({ says: `${worst} loses ${most} of the neighbours, ${best} ${least}.` });
     };
-    const at = slider("One value", { min: 0, max: factors.length - 1, value: 6, said: (i) => `${Math.round(factors[i])} × the largest` }, show);
+    const at = slider("One value", { min: 0, max: factors.length - 1, value: 6, said: (i) => `${factors[i] < 10 ? factors[i].toFixed(1) : Math.round(factors[i])} × the largest` }, show);
     show();
   });
 }

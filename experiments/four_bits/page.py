@@ -16,7 +16,7 @@ from madl.logbook.charts import Chart, category, intervals, percent
 from madl.logbook.claims import Contrast, contrast
 from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, Experiment, Plan
-from madl.logbook.numbers import exact
+from madl.logbook.numbers import ExactValue, exact
 from madl.logbook.records import Params, Records, Row
 from madl.logbook.values import Estimate
 from madl.training import baseline
@@ -103,15 +103,53 @@ def finer_scales(r: Records) -> Contrast:
 
 @page.claim(primary=True)
 def rotation(r: Records) -> Contrast:
-    """A Hadamard rotation repairs outliers: in NVFP4, with four channels of each input 32 times as
-    large, it changes at most a point more of FP32's answers than rounding does without outliers."""
-    turned = named(r, "NVFP4", "Hadamard", FARTHEST)
-    return fewer_changed(r, turned, named(r, "NVFP4")).no_worse(design.MARGIN)
+    """A Hadamard rotation repairs outliers: rotated models in NVFP4 change at most a point more of
+    FP32's answers with four channels of each input 32 times as large than without."""
+    with_, without = (named(r, "NVFP4", "Hadamard", factor) for factor in (FARTHEST, 1))
+    return fewer_changed(r, with_, without).no_worse(design.MARGIN)
+
+
+@page.claim
+def outliers_hurt(r: Records) -> Contrast:
+    """Rounded to NVFP4, models change fewer of FP32's answers without those outliers than with
+    them."""
+    return fewer_changed(r, named(r, "NVFP4"), named(r, "NVFP4", outliers=FARTHEST))
+
+
+@page.claim
+def finer_scales_alone(r: Records) -> Contrast:
+    """FP4 in blocks of 32 changes fewer of FP32's answers with E4M3 scales than with powers of
+    two."""
+    return fewer_changed(r, rounded(r, "e2m1", 32, "e4m3"), rounded(r, "e2m1", 32, "floor"))
+
+
+@page.claim
+def shorter_blocks_alone(r: Records) -> Contrast:
+    """FP4 with powers of two changes fewer of FP32's answers in blocks of 16 than in blocks of
+    32."""
+    return fewer_changed(r, rounded(r, "e2m1", 16, "floor"), rounded(r, "e2m1", 32, "floor"))
+
+
+@page.claim
+def nvfp4_over_mxfp4(r: Records) -> Contrast:
+    """NVFP4 changes fewer of FP32's answers than MXFP4."""
+    return fewer_changed(r, named(r, "NVFP4"), named(r, "MXFP4"))
+
+
+def bits_of(element: str, block: int, scale: str) -> ExactValue:
+    """Bits a value of a format, its part of the scale among them."""
+    return exact(4 + design.SCALE_BITS[scale] / block, unit="bits")
 
 
 page.numbers(
     sentences=lambda r: exact(design.CALIBRATION_SENTENCES),
     turned=lambda r: exact(design.ROTATED),
+    finer=lambda r: bits_of("e2m1", 32, "e4m3"),
+    shorter=lambda r: bits_of("e2m1", 16, "floor"),
+    finer_alone=finer_scales_alone,
+    shorter_alone=shorter_blocks_alone,
+    channels=lambda r: exact(design.OUTLIER_CHANNELS),
+    factor=lambda r: exact(FARTHEST, unit="times"),
     mxfp4=lambda r: share_changed(r, named(r, "MXFP4")),
     nvfp4=lambda r: share_changed(r, named(r, "NVFP4")),
     int4=lambda r: share_changed(r, named(r, "INT4")),
@@ -126,7 +164,7 @@ page.numbers(
 
 PARTS = {  # of a format, by what it is called: value → its title
     "element": {"e2m1": "FP4", "int4": "INT4"},
-    "block": {16: "16", 32: "32", "row": "a row"},
+    "block": {16: "16", 32: "32", "row": "row"},
     "scale": TITLES,
 }
 OF = {"element": "elements", "block": "values a scale", "scale": "scale"}
@@ -146,10 +184,10 @@ def every(r: Records) -> Chart:
 
 
 def _titles(parts: Row) -> list[str]:
-    """A format's parts in words: "FP4", "16 values a scale", "E4M3"."""
+    """A format's parts in words: "FP4", "by 16", "E4M3"."""
     titles = {name: titles[parts[name]] for name, titles in PARTS.items() if name in parts}
     if "block" in titles:
-        titles["block"] = f"{titles['block']} a scale"
+        titles["block"] = f"by {titles['block']}"
     return [*titles.values()]
 
 
@@ -202,19 +240,25 @@ def _heat_svg(
 
 
 def _grid_sentence(rows: Sequence[Row], operands: str = ALL) -> str:
-    """The formats that change fewest and most answers; the page's script has the same words."""
+    """Two formats that have names, with intervals; the page's script has the same words."""
     shown = [row for row in rows if row["operands"] == operands]
-    least, most = (by(shown, key=lambda row: row["changed"]) for by in (min, max))
-    return (
-        f"{_named(least)}, changes fewest answers ({least['changed']:.1f} %); {_named(most)}, most "
-        f"({most['changed']:.1f} %)."
-    )
+    told: list[str] = []
+    for name in ("MXFP4", "NVFP4"):
+        parts = NAMED[name]
+        row = next(r for r in shown if tuple(r[part] for part in PARTS) == parts)
+        told.append(f"{name} ({_named(row)}) changes {_share_text(row)}")
+    return f"{'; '.join(told)}."
+
+
+def _share_text(row: Row) -> str:
+    """A share with its interval: "3.2 % [2.9, 3.6]"."""
+    return f"{row['changed']:.1f} % [{row['low']:.1f}, {row['high']:.1f}]"
 
 
 def _named(row: Row) -> str:
     """A format in a sentence: "FP4, 16 values under E4M3"."""
     element, block, scale = (titles[row[name]] for name, titles in PARTS.items())
-    values = block if row["block"] == "row" else f"{block} values"
+    values = "a row" if row["block"] == "row" else f"{block} values"
     return f"{element}, {values} under {'a ' * (row['scale'] == 'floor')}{scale}"
 
 
@@ -246,13 +290,12 @@ def _repair_panels(rows: Sequence[Row]) -> list[Panel]:
 
 
 def _repair_sentence(rows: Sequence[Row], factor: int = FARTHEST) -> str:
-    """The method that changes fewest answers in each format; the page's script has the words."""
-    shown = [row for row in rows if row["outliers"] == factor]
-    best: list[str] = []
-    for name in NAMED:
-        least = min((r for r in shown if r["format"] == name), key=lambda row: row["changed"])
-        best.append(f"{name} by {least['method']} ({least['changed']:.1f} %)")
-    return f"Fewest answers change in {', '.join(best)}."
+    """NVFP4 as it comes and rotated, with intervals; the page's script has the same words."""
+    shown = [row for row in rows if (row["format"], row["outliers"]) == ("NVFP4", factor)]
+    plain, turned = (
+        next(row for row in shown if row["method"] == method) for method in ("rounding", "Hadamard")
+    )
+    return f"NVFP4 changes {_share_text(plain)} as it comes, {_share_text(turned)} rotated."
 
 
 @page.drawing(panels=_repair_panels, alt=_repair_sentence, script="repairs")
@@ -272,6 +315,19 @@ def methods(r: Records) -> Sequence[Row]:
         {"method": method, "outliers": "none" if factor == 1 else f"{factor} ×"}
         | {name: f"{share_changed(r, named(r, name, method, factor)):i}" for name in NAMED}
         for factor, method in product(design.OUTLIERS, design.METHODS)
+    ]
+
+
+@page.table
+def rules(r: Records) -> Sequence[Row]:
+    """Answers changed by MXFP4 with its scale rounded by each rule."""
+    ways = {"floor": "down (OCP)", "ceil": "up", "rceil": "up, if else too small (NVIDIA)"}
+    return [
+        {
+            "the scale's exponent is rounded": title,
+            "answers changed": f"{share_changed(r, rounded(r, 'e2m1', BLOCK, rule)):i}",
+        }
+        for rule, title in {**ways, "even": "with the element's mantissa (even)"}.items()
     ]
 
 
