@@ -7,7 +7,7 @@ import torch
 
 from experiments.formats import agreement, design
 from experiments.formats.agreement import Peer
-from madl.formats.blocked import MXFloat
+from madl.formats.blocked import MXFloat, RealScale
 from madl.formats.minifloat import Minifloat
 
 FP8 = Minifloat(width=8, exponent_width=4, specials="nan")
@@ -57,8 +57,18 @@ def test_a_difference_is_told_by_what_is_special_about_the_value(ours, x, theirs
     assert (found["compared"], found["differing"]) == (agreement.COLUMNS, 1)
     assert found["why"] == {reason: 1}
     assert len(found["examples"][reason]) == 3
+    if ours is FP8:
+        assert found["nonzero"] == 1 or reason == "signs of zero"
     same = agreement.compared(values, Peer("", ours, ours.quantize))
     assert (same["differing"], same["why"]) == (0, {})
+
+
+def test_a_scale_of_the_whole_tensor_meets_values_that_it_can_hold():
+    nvfp4 = RealScale(element_name="e2m1", scale="e4m3", block=16)
+    peer = Peer("", nvfp4, nvfp4.quantize, finite=True)
+    found = agreement.compared(agreement.drawn(100_000, seed=0), peer)
+    assert found["nonzero"] > 0.3 * found["compared"]
+    assert found["differing"] == 0
 
 
 @pytest.mark.parametrize("library", ["torch", "ml_dtypes"])

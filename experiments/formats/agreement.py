@@ -74,6 +74,15 @@ def version(library: str) -> str:
 # ---- the values ---------------------------------------------------------------------------------
 
 
+def near(x: Tensor) -> Tensor:
+    """The same mantissas within twelve binades.
+
+    A scale of a whole tensor turns all into zero that lies far below its largest value.
+    """
+    mantissa, exponent = x.frexp()
+    return torch.ldexp(mantissa, exponent % 12 - 6)
+
+
 def drawn(size: int, seed: int) -> Tensor:
     """At least `size` values in rows of `COLUMNS`, by blocks of 32.
 
@@ -105,21 +114,24 @@ def drawn(size: int, seed: int) -> Tensor:
 
 def compared(x: Tensor, peer: Peer) -> dict[str, Any]:
     """How many values were compared, how many results differ, and on what; an example of each."""
-    x = x[: peer.values and max(1, peer.values // COLUMNS)]
+    x, rows = x[: peer.values and max(1, peer.values // COLUMNS)], ROWS
     if peer.finite:
         x = torch.where(x.isfinite(), x, 0.0)
-    why, examples = dict[str, int](), dict[str, list[float | None]]()
-    has_one_scale = isinstance(peer.ours, RealScale)
-    for part in x.split(len(x) if has_one_scale else ROWS):
+    if isinstance(peer.ours, RealScale):  # tensors of few rows
+        x, rows = near(x), 8
+    why, examples, nonzero = dict[str, int](), dict[str, list[float | None]](), 0
+    for part in x.split(rows):
         ours, theirs = peer.ours.quantize(part), peer.theirs(part.clone())
         assert theirs.dtype is torch.float32, theirs.dtype
+        nonzero += int((ours != 0).sum())
         for reason, where in reasons(part, ours, theirs, peer.ours).items():
             if count := int(where.sum()):
                 why[reason] = why.get(reason, 0) + count
                 at = tuple(where.nonzero()[0].tolist())
                 found = [float(values[at]) for values in (part, ours, theirs)]
                 examples.setdefault(reason, [v if math.isfinite(v) else None for v in found])
-    return {"compared": x.numel(), "differing": sum(why.values()), "why": why, "examples": examples}
+    counts = {"compared": x.numel(), "nonzero": nonzero, "differing": sum(why.values())}
+    return {**counts, "why": why, "examples": examples}
 
 
 def reasons(x: Tensor, ours: Tensor, theirs: Tensor, f: NumberFormat) -> dict[str, Tensor]:
@@ -127,7 +139,7 @@ def reasons(x: Tensor, ours: Tensor, theirs: Tensor, f: NumberFormat) -> dict[st
     same = (ours.view(torch.int32) == theirs.view(torch.int32)) | (ours.isnan() & theirs.isnan())
     left, largest = ~same, x.abs()
     if f.shared is not None:  # a block has what its largest value has
-        blocks = largest.unflatten(-1, (-1, BLOCK))
+        blocks = largest.unflatten(-1, (-1, f.shared.block))
         largest = blocks.amax(-1, keepdim=True).expand_as(blocks).flatten(-2)
     high = math.inf if f.range is None else f.range[1]
     ties, other = ORDINARY

@@ -22,7 +22,7 @@ from madl.logbook.charts import Chart, linear, points
 from madl.logbook.experiment import TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import NumberFn, computed
 from madl.logbook.records import Params, Pending, Record, Records, Row, digest_of
-from madl.logbook.values import number, superscript
+from madl.logbook.values import number, per_cent, superscript
 from madl.training import baseline
 
 page = Experiment(title="Number formats", needs=("lab3_formats",))
@@ -165,7 +165,8 @@ def agreement(r: Records) -> Sequence[Row]:
         {
             "library": library,
             "formats": f"{len(rows)} × {what}",
-            "values": sum(row["compared"] for row in rows),
+            "values": compared_in(rows),
+            "not zero": per_cent(sum(row["nonzero"] for row in rows) / compared_in(rows)),
             "differing": differing(rows, ordinary=True),
             "and on special values": differing(rows, ordinary=False),
         }
@@ -173,9 +174,14 @@ def agreement(r: Records) -> Sequence[Row]:
     ]
 
 
+def compared_in(rows: Sequence[Mapping[str, Any]]) -> int:
+    """The number of results that were compared."""
+    return sum(row["compared"] for row in rows)
+
+
 def differing(rows: Sequence[Mapping[str, Any]], *, ordinary: bool) -> str:
     """Shares of the compared results that differ on ordinary or on special values, by reason."""
-    compared, counts = sum(row["compared"] for row in rows), dict[str, int]()
+    compared, counts = compared_in(rows), dict[str, int]()
     for row in rows:
         for reason, count in row["why"].items():
             if (reason in design.ORDINARY) is ordinary:
