@@ -8,6 +8,8 @@ is even.
 """
 
 import ctypes
+import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +57,17 @@ def _call(
     function: str, tensors: tuple[Tensor | None, ...], sizes: tuple[int, ...], *threads: int
 ) -> None:
     """Call a function of the library. Raises RuntimeError: there is none here."""
+    pointers = [None if t is None else t.data_ptr() for t in tensors]
+    _function(function, len(tensors), len(sizes), len(threads))(*pointers, *sizes, *threads)
+
+
+@functools.cache
+def _function(name: str, *counts: int) -> Callable[..., None]:
+    """The library's function, which takes so many pointers, sizes and small integers."""
     if (library := route().library) is None:
         raise RuntimeError(f"no packed bfloat16 product: {route().reason}")
-    pointers = (ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors)
-    library[function](*pointers, *map(ctypes.c_int64, sizes), *map(ctypes.c_int32, threads))
+    kinds = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
+    function = library[name]
+    function.argtypes = [kind for kind, count in zip(kinds, counts) for _ in range(count)]
+    function.restype = None
+    return function
