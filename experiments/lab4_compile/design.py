@@ -11,10 +11,9 @@ TRIED = {  # compiled ways, of which tuning chooses the fastest
     "resnet18": (BUILT, "default/channels_last", "default/both", FROZEN),
     "bert": (BUILT, "default/unmasked", FROZEN, "frozen/unmasked"),
 }
-FASTEST = {"resnet18": FROZEN, "bert": FROZEN}
 LAB_BATCH, LAB_CALLS = 128, 5  # of ResNet, as in the course's notebook
 ALL, ONE = "all", "one"  # cores
-CPU = (  # network, batch, dtype, cores: compiled and frozen take turns with eager mode
+CPU = (  # network, batch, dtype, cores: compiled, frozen and, where tuned, the fastest forms
     *(("resnet18", LAB_BATCH, "float32", ALL), ("resnet18", 1, "float32", ALL)),
     *(("resnet18", 1, "float32", ONE), ("resnet18", 1, "bfloat16", ALL)),
     *(("bert", 1, "float32", ALL), ("bert", 1, "bfloat16", ALL)),
@@ -28,7 +27,7 @@ CUDA = {  # by batch: ways that are timed beside eager forms, each by itself
 
 TUNING, SITTINGS, PROFILED = (0,), (1, 2, 3, 4, 5, 6), (1, 2, 3)  # processes
 CUDA_PROCESSES = (1, 2, 3, 4, 5)
-LEAST_ROUNDS = 5  # in a process; verdicts come from between sittings
+LEAST_ROUNDS = 10  # in a process; verdicts come from between sittings
 BUDGET_S = 0.5  # of a way in a process
 TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2}  # of the largest output: sums in another order
 PROFILED_CALLS = 5

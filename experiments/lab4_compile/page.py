@@ -19,8 +19,15 @@ from experiments.lab4_compile.design import ALL, BUILT, EAGER, FROZEN, LAB_BATCH
 from madl.logbook.arms import TimedArm, timed_arm
 from madl.logbook.charts import Chart, bars, category, intervals, level, linear
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import Experiment, Plan
-from madl.logbook.numbers import ExactValue, NumberFn, computed, contended_processes, exact
+from madl.logbook.experiment import TUNING, Experiment, Plan
+from madl.logbook.numbers import (
+    ExactValue,
+    NumberFn,
+    computed,
+    contended_processes,
+    exact,
+    hours_of,
+)
 from madl.logbook.records import (
     Failed,
     Params,
@@ -35,8 +42,9 @@ from madl.logbook.values import Estimate, number
 from madl.machine import lint
 from madl.machine.device import no_device
 
-page = Experiment(title="torch.compile: when does it pay?", timed=True)
+page = Experiment(title="torch.compile: when does it pay?", timed=True, version=2)
 
+STEM = "lab4_compile"
 NETWORKS = {"resnet18": "ResNet-18", "bert": "BERT"}
 COMPILERS = {
     "eager": "eager",
@@ -65,63 +73,76 @@ def network_params(plan: Plan, network: str, device: str, batch: int) -> dict[st
     return params | ({"model": plan.workload["model"]} if network == "bert" else {})
 
 
-def process_params(plan: Plan, built: str, *ways: str, network: str, **where: Any) -> Params:
-    """Parameters of a process in which these ways take turns with eager forms.
-
-    All eager forms take part where nothing else is changed, else the network as it is built. Of the
-    ways that compile, `built` is called first.
-    """
+def process_params(plan: Plan, built: str, ways: Iterable[str], **where: Any) -> Params:
+    """Parameters of a process in which these ways take turns, `built` among them."""
     dtype, cores = where.pop("dtype", "float32"), where.pop("cores", ALL)
-    is_changed = (dtype, cores) != ("float32", ALL)
-    eager = [f"eager/{form}" for form in design.FORMS[network][: 1 if is_changed else None]]
     how = {"dtype": dtype, "cores": cores} if where["device"] == "cpu" else {}
     return {
         "built": built,
-        "ways": " ".join((*eager, built, *ways)),
+        "ways": " ".join(dict.fromkeys(ways)),
         "budget_s": plan.profile.choose(smoke=0.0, quick=design.BUDGET_S),
-        **{**network_params(plan, network, **where), **how},
+        **{**network_params(plan, **where), **how},
     }
 
 
-def ways_in_turn(
-    plan: Plan, processes: Sequence[int], networks: Iterable[tuple[str, int]]
-) -> Iterable[Params]:
-    """Cases in which all ways that are tried take turns, by network and batch, on the CPU."""
-    for process, (network, batch) in product(processes, networks):
-        ways = plan.profile.choose(smoke=(SMOKE_WAY,), quick=design.TRIED[network])
-        params = process_params(plan, *ways, network=network, device="cpu", batch=batch)
-        yield {"kind": "ways", "process": process, **params}
+def eager_forms(network: str) -> list[str]:
+    return [f"eager/{form}" for form in design.FORMS[network]]
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
-    networks = plan.profile.choose(smoke=design.TUNED[1:2], quick=design.TUNED)
-    yield from ways_in_turn(plan, design.TUNING, networks)
+    for process, (network, batch) in product(
+        design.TUNING, plan.profile.choose(smoke=design.TUNED[1:2], quick=design.TUNED)
+    ):
+        ways = plan.profile.choose(smoke=(SMOKE_WAY,), quick=design.TRIED[network])
+        every, where = (*eager_forms(network), *ways), {"network": network, "batch": batch}
+        params = process_params(plan, ways[0], every, device="cpu", **where)
+        yield {"kind": "ways", "process": process, **params}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    choose = plan.profile.choose
+    choose, tuned = plan.profile.choose, plan.records(f"{STEM}{TUNING}")
     backend = choose(smoke="eager", quick="inductor")
     loop = {"kind": "naive", "naive_calls": design.LAB_CALLS, "backend": backend}
     for sitting in choose(smoke=(1,), quick=design.SITTINGS):
-        resnet = network_params(plan, "resnet18", "cpu", LAB_BATCH)
-        yield {**loop, "process": sitting, **resnet}
+        yield {**loop, "process": sitting, **network_params(plan, "resnet18", "cpu", LAB_BATCH)}
         for network, batch, dtype, cores in choose(smoke=design.CPU[-1:], quick=design.CPU):
-            ways = choose(smoke=(SMOKE_WAY,), quick=(BUILT, FROZEN))
-            where = {"network": network, "device": "cpu", "batch": batch}
-            params = process_params(plan, *ways, **where, dtype=dtype, cores=cores)
+            ways = [EAGER, *choose(smoke=(SMOKE_WAY,), quick=(BUILT, FROZEN))]
+            if plan.profile.name != "smoke" and is_tuned(network, batch, dtype, cores):
+                ways += [fastest(tuned, network, batch, kind) for kind in ("eager", "compiled")]
+            where = {"network": network, "batch": batch, "dtype": dtype, "cores": cores}
+            params = process_params(plan, ways[1], ways, device="cpu", **where)
             yield {"kind": "time", "process": sitting, **params}
-    profiled = choose(smoke=(), quick=[(network, 1) for network in NETWORKS])
-    yield from ways_in_turn(plan, design.PROFILED, profiled)
+    for process, network in product(design.PROFILED, choose(smoke=(), quick=tuple(NETWORKS))):
+        where = {"network": network, "device": "cpu", "batch": 1}
+        params = process_params(plan, BUILT, (EAGER, BUILT), **where)
+        yield {"kind": "parts", "process": process, **params}
     processes = choose(smoke=(1,), quick=design.CUDA_PROCESSES)
     networks = choose(smoke=("bert",), quick=tuple(NETWORKS))
     for process, network, (batch, ways) in product(processes, networks, design.CUDA.items()):
         for way in choose(smoke=[SMOKE_WAY] if batch == 1 else [], quick=ways):
-            params = process_params(plan, way, network=network, device="cuda", batch=batch)
+            where = {"network": network, "device": "cuda", "batch": batch}
+            params = process_params(plan, way, (*eager_forms(network), way), **where)
             yield {"kind": "time", "process": process, **params}
     for network in choose(smoke=("resnet18",), quick=tuple(NETWORKS)):
         yield {**loop, **network_params(plan, network, "cuda", LAB_BATCH)}
+
+
+def is_tuned(network: str, batch: int, dtype: str, cores: str) -> bool:
+    """Whether tuning chose the fastest forms for this setting of the CPU."""
+    return (network, batch) in design.TUNED and (dtype, cores) == ("float32", ALL)
+
+
+def fastest(tuned: Records, network: str, batch: int, kind: str) -> str:
+    """The eager or compiled way that was the fastest in the tuning process.
+
+    Raises:
+        Pending: it is missing.
+    """
+    runs = tuned.single(**ways_params(network, batch)).values["measurements"]
+    ways = [way for way in runs if way.startswith("eager/") == (kind == "eager")]
+    return min(ways, key=lambda way: median(runs[way]["samples_s"]))
 
 
 @page.unavailable
@@ -188,16 +209,9 @@ def over_eager(r: Records, network: str, way: str = BUILT, **where: Any) -> Cont
     return compare(*pair(r, way, **timed_params(network, **where)))
 
 
-def fastest_eager(r: Records, network: str, batch: int) -> str:
-    """The eager way that was the fastest in the tuning process. Raises: Pending: it is missing."""
-    measurements = r.tuning.single(**ways_params(network, batch)).values["measurements"]
-    eager = [f"eager/{form}" for form in design.FORMS[network]]
-    return min(eager, key=lambda way: median(measurements[way]["samples_s"]))
-
-
 def at_best(r: Records, network: str, batch: int) -> Contrast:
     """The fastest compiled form over the fastest eager form, as tuning chose them."""
-    eager, compiled = fastest_eager(r, network, batch), design.FASTEST[network]
+    compiled, eager = (fastest(r.tuning, network, batch, kind) for kind in ("compiled", "eager"))
     return compare(*pair(r, compiled, eager, **timed_params(network, batch)))
 
 
@@ -226,14 +240,13 @@ def first_s(arm: TimedArm) -> float:
     return median(float(arm.runs[i]["first_call_s"]) for i in arm.uncontended)
 
 
-def calls_to_pay(compiled: TimedArm, eager: TimedArm) -> float | None:
-    """The number of calls after which the first is paid for by what later ones save; None where it
-    is not shown that they save time."""
+def calls_to_pay(compiled: TimedArm, eager: TimedArm, first: float) -> float | None:
+    """The number of calls after which a first call of so many seconds is paid for by what later
+    ones save; None where it is not shown that they save time."""
     comparison = compare(compiled, eager).comparison
     if comparison.blocked or comparison.interval.low <= 0:
         return None
-    extra = first_s(compiled) - first_s(eager)
-    return 1 + max(extra, 0.0) / (eager.median_s - compiled.median_s)
+    return 1 + max(first - eager.median_s, 0.0) / (eager.median_s - compiled.median_s)
 
 
 @page.claim(primary=True)
@@ -250,7 +263,7 @@ def resnet_faster(r: Records) -> Contrast:
     return at_best(r, "resnet18", LAB_BATCH)
 
 
-@page.claim(primary=True)
+@page.claim
 def bert_faster(r: Records) -> Contrast:
     """On the CPU, at a batch of one, BERT in its fastest compiled form is faster than in its
     fastest eager form."""
@@ -268,7 +281,7 @@ def resnet_faster_at_one(r: Records) -> Contrast:
 def rewriting_pays(r: Records) -> Contrast:
     """On the CPU, at a batch of 128, ResNet-18's fastest eager form is faster than eager mode as it
     is built."""
-    best = fastest_eager(r, "resnet18", LAB_BATCH)
+    best = fastest(r.tuning, "resnet18", LAB_BATCH, "eager")
     return compare(*pair(r, best, **timed_params("resnet18", LAB_BATCH)))
 
 
@@ -282,7 +295,12 @@ def cuda_faster(r: Records) -> Contrast:
 def naive(r: Records, way: str) -> ExactValue:
     """Seconds of a call by the course's loop, compiled or eager: the mean of the sittings."""
     arm = by_the_loop(r, way)
-    return exact(round(fmean(run["samples_s"][0] for run in arm.runs), 2), arm.records, "s")
+    return exact(round(fmean(naive_means(arm)), 2), arm.records, "s")
+
+
+def naive_means(arm: TimedArm) -> list[float]:
+    """The loop's mean of each sitting beside which nothing else ran, in seconds."""
+    return [arm.runs[i]["samples_s"][0] for i in arm.uncontended]
 
 
 def first_loop(r: Records) -> Record:
@@ -291,20 +309,15 @@ def first_loop(r: Records) -> Record:
 
 
 def num_mistakes(record: Record) -> int:
-    """The number of mistakes that the linter of timings finds in the course's loop."""
+    """The number of mistakes in the course's loop that are there on any machine: of its form."""
     runs = record.values["measurements"]
-    return len(lint.mistakes(runs["compiled, training"], against=runs["eager, training"]))
+    found = lint.mistakes(runs["compiled, training"], against=runs["eager, training"])
+    return len([name for name in found if name not in lint.OF_THE_MACHINE])
 
 
-def first_call(r: Records) -> ExactValue:
-    """ResNet's first call with empty caches, in whole seconds."""
-    compiled, _ = pair(r, BUILT, **timed_params("resnet18", LAB_BATCH))
-    return exact(round(first_s(compiled)), compiled.records, "s")
-
-
-def in_turn(network: str) -> Callable[[Records], Sequence[Record]]:
-    """A function that reads the records in which all ways of a network took turns."""
-    return lambda r: r.all(**ways_params(network))
+def profiled(network: str) -> Callable[[Records], Sequence[Record]]:
+    """A function that reads the records of a call's parts, at a batch of one on the CPU."""
+    return lambda r: r.all(kind="parts", device="cpu", network=network)
 
 
 def cached_s(records: Sequence[Record]) -> float:
@@ -318,9 +331,23 @@ def part_seconds(records: Sequence[Record], way: str) -> dict[str, float]:
     return {name: median(parts[name] for parts in seconds) for name in seconds[0]}
 
 
-def part_ms(network: str, part: str, way: str = BUILT) -> NumberFn:
-    """A function that reads the time of a part of a call under the profiler, in ms."""
-    return computed(in_turn(network), lambda records: 1e3 * part_seconds(records, way)[part], "ms")
+WORK = ("library", "operators", "generated")  # the parts of a call that compute
+
+
+def work_ms(network: str, way: str) -> NumberFn:
+    """A function that reads what computes in a call under the profiler, all parts of it, in ms."""
+
+    def read(records: Sequence[Record]) -> float:
+        return 1e3 * sum(part_seconds(records, way)[part] for part in WORK)
+
+    return computed(profiled(network), read, "ms")
+
+
+def first_call(r: Records) -> ExactValue:
+    """ResNet's first compiled call with empty caches, at a batch of one, in whole seconds."""
+    where = {"kind": "parts", "device": "cpu", "network": "resnet18"}
+    compiled = timed_arm(r, BUILT, way_title(BUILT), **where)
+    return exact(round(first_s(compiled)), compiled.records, "s")
 
 
 page.numbers(
@@ -328,18 +355,19 @@ page.numbers(
     naive_eager=partial(naive, way="eager"),
     naive_mistakes=computed(first_loop, num_mistakes),
     built_resnet=partial(over_eager, network="resnet18", batch=LAB_BATCH),
-    frozen_resnet=partial(over_eager, network="resnet18", way=FROZEN, batch=LAB_BATCH),
+    built_at_one=partial(over_eager, network="resnet18"),
+    frozen_at_one=partial(over_eager, network="resnet18", way=FROZEN),
     best_at_one=resnet_faster_at_one,
-    rounds=lambda r: exact(design.LEAST_ROUNDS),
+    best_bert=bert_faster,
     first_resnet=first_call,
-    cached_resnet=computed(in_turn("resnet18"), cached_s, "s"),
-    library_before=part_ms("resnet18", "library", EAGER),
-    library=part_ms("resnet18", "library"),
-    between_before=part_ms("resnet18", "operators", EAGER),
-    between=part_ms("resnet18", "generated"),
-    bert_before=part_ms("bert", "operators", EAGER),
-    bert_between=part_ms("bert", "generated"),
-    contended=lambda r: contended_processes(r.where(kind="time", device="cpu")),
+    cached_resnet=computed(profiled("resnet18"), cached_s, "s"),
+    resnet_eager=work_ms("resnet18", EAGER),
+    resnet_compiled=work_ms("resnet18", BUILT),
+    bert_eager=work_ms("bert", EAGER),
+    bert_compiled=work_ms("bert", BUILT),
+    rounds=lambda r: exact(design.LEAST_ROUNDS),
+    hours=lambda r: hours_of(r.where(kind="time", device="cpu")),
+    contended=lambda r: contended_processes(r.where(device="cpu")),
 )
 
 
@@ -356,7 +384,7 @@ def steps(r: Records) -> list[tuple[str, str, TimedArm, TimedArm]]:
     ]
     freezing = '`options={"freezing": True}`'
     timed = [
-        ("warm, in turn, more calls", "`timing.compare`", BUILT, {"batch": LAB_BATCH}),
+        ("warm, in turn", "`timing.compare`", BUILT, {"batch": LAB_BATCH}),
         ("weights frozen", freezing, FROZEN, {"batch": LAB_BATCH}),
         ("a batch of one", "`torch.randn(1, 3, 224, 224)`", FROZEN, {}),
         ("BF16", "`model.to(torch.bfloat16)`", FROZEN, {"dtype": "bfloat16"}),
@@ -379,7 +407,6 @@ def corrections(r: Records) -> Chart:
         {
             **{"timed": what, "network": NETWORKS["bert" if rest in of_bert else "resnet18"]},
             **{"speed-up": eager / compiled, "eager": eager, "a call": compiled},
-            "first call (s)": round(first_s(compiled), 1),
         }
         for rest in (*steps(r), *of_bert)
         for what, _, compiled, eager in [rest]
@@ -421,7 +448,7 @@ def split(r: Records) -> Chart:
     """The time of a call by part."""
     rows: list[Row] = []
     for (network, title), way in product(NETWORKS.items(), (EAGER, BUILT)):
-        seconds = part_seconds(in_turn(network)(r), way)
+        seconds = part_seconds(profiled(network)(r), way)
         name = f"{title}, {COMPILERS[way.partition('/')[0]]}"
         rows.append({"call": name, **{PARTS[part]: 1e3 * s for part, s in seconds.items()}})
     y = linear(label="a call under the profiler", unit="ms")
@@ -430,26 +457,43 @@ def split(r: Records) -> Chart:
 
 @page.table
 def settings(r: Records) -> Sequence[Row]:
-    """Compiled and frozen over eager mode as built, in every setting of the CPU; the first call,
-    and how many calls pay for it."""
+    """Compiled and frozen over eager mode as built, in every setting of the CPU."""
     rows: list[Row] = []
     for network, batch, dtype, cores in design.CPU:
         where = timed_params(network, batch, dtype=dtype, cores=cores)
-        compiled, eager = pair(r, BUILT, **where)
-        frozen, _ = pair(r, FROZEN, **where)
         on = ", one core" if cores == ONE else ""
-        calls = calls_to_pay(compiled, eager)
         rows.append(
             {
                 "network": f"{NETWORKS[network]}, batch {batch}, {dtype}{on}",
-                "eager": eager,
-                "compiled": f"{eager / compiled:i}",
-                "frozen": f"{eager / frozen:i}",
-                "first call": f"{first_s(compiled):.0f} s",
-                "compiled pays after": f"{float(f'{calls:.2g}'):,.0f} calls" if calls else "–",
+                "eager": none_if_pending(pair, r, BUILT, **where) and pair(r, BUILT, **where)[1],
+                "compiled": none_if_pending(ratio_text, r, BUILT, **where),
+                "frozen": none_if_pending(ratio_text, r, FROZEN, **where),
             }
         )
     return rows
+
+
+def ratio_text(r: Records, way: str, **where: Scalar) -> str:
+    """A way over eager mode as built, with its interval."""
+    compiled, eager = pair(r, way, **where)
+    return f"{eager / compiled:i}"
+
+
+@page.table
+def first_calls(r: Records) -> Sequence[Row]:
+    """The first call, and how many calls pay for it, at the course's batch and at one."""
+    compiled, eager = (by_the_loop(r, way, skip=1) for way in ("compiled", "eager"))
+    rows = [("ResNet-18, batch 128, the course's loop", compiled, eager, first_s(compiled))]
+    for network, title in NETWORKS.items():
+        timed = pair(r, BUILT, **timed_params(network))
+        where = {"kind": "parts", "device": "cpu", "network": network}
+        rows.append((f"{title}, batch 1", *timed, first_s(timed_arm(r, BUILT, "", **where))))
+    found: list[Row] = []
+    for title, compiled, eager, first in rows:
+        calls = calls_to_pay(compiled, eager, first)
+        pays = f"{float(f'{calls:.2g}'):,.0f} calls" if calls else "not shown"
+        found.append({"network": title, "first call": f"{first:.0f} s", "pays after": pays})
+    return found
 
 
 @page.table
@@ -484,7 +528,6 @@ def naive_ratio(r: Records, network: str, device: str) -> str:
     """How many times as fast compiled is as eager by the course's loop, its first call included."""
     on = {"network": network, "device": device}
     eager, compiled = (
-        fmean(run["samples_s"][0] for run in by_the_loop(r, way, **on).runs)
-        for way in ("eager", "compiled")
+        fmean(naive_means(by_the_loop(r, way, **on))) for way in ("eager", "compiled")
     )
     return f"{number(float(f'{eager / compiled:.2g}'))} ×"

@@ -44,9 +44,9 @@ Form = tuple[nn.Module, list[Tensor]]
 def run(params: Params, ctx: Context) -> Values:
     """Run a case by its `kind`, in fresh processes."""
     argument = {**params, "threads": 1 if params.get("cores") == design.ONE else num_cores()}
-    measures = {"time": measure, "ways": measure_with_parts, "naive": measure_naively}
-    function = f"{__name__}:{measures[params['kind']].__name__}"
-    if params["kind"] != "ways":
+    measures = {"parts": measure_with_parts, "naive": measure_naively}
+    function = f"{__name__}:{measures.get(str(params['kind']), measure).__name__}"
+    if params["kind"] != "parts":
         return fresh.call(function, argument)
     with tempfile.TemporaryDirectory(prefix="madl-caches-") as folder:
         cold = fresh.call(function, argument, caches=Path(folder))
@@ -208,17 +208,13 @@ INDUCTOR: Mapping[str, Mapping[str, Any]] = {
 
 
 def execution_modes(argument: Json) -> dict[str, ExecutionMode]:
-    """Way → its network, in the order in which they are called first.
+    """Way → its network, in the order in which they are called first, which is random.
 
-    Among those that compile, the network as it is built is first, so no other compiling is in its
-    first call. The rest is in random order: the order decides where memory happens to lie, so its
-    effect on one side becomes scatter between processes.
+    The order decides where memory happens to lie, so its effect on one side becomes scatter between
+    processes. A first call counts for little but where nothing is compiled before.
     """
-    ways, built = argument["ways"].split(), argument["built"]
+    ways = argument["ways"].split()
     order = random.Random(argument["process"]).sample(ways, len(ways))
-    first = next(i for i, way in enumerate(order) if not way.startswith("eager/"))
-    order.remove(built)
-    order.insert(first, built)
     model, inputs = network_of(argument)
     forms = {
         form: FORMS[form](copy.deepcopy(model), list(inputs))
