@@ -39,7 +39,8 @@ def test_a_causal_mask_hides_what_comes_later_and_backward_gives_q_s_gradient(fo
     expected = scores.softmax(-1) @ v
     backward = Problem(**SMALL, dtype="float32", kind="backward")
     leaves = [t.double().requires_grad_() for t in study.inputs(backward, "cpu")]
-    study.naive(*leaves).sum().backward()
+    given = torch.randn(leaves[0].shape, generator=torch.Generator().manual_seed(1))
+    study.naive(*leaves).backward(given.double())
     with study.only(form):
         found = study.call(form, causal, "cpu")()
         assert study.error(found, expected) <= TOLERANCE["bfloat16"]
@@ -47,23 +48,23 @@ def test_a_causal_mask_hides_what_comes_later_and_backward_gives_q_s_gradient(fo
             with pytest.raises(RuntimeError):
                 study.call(form, backward, "cpu")
             return
-        found = study.call(form, backward, "cpu")()
-        assert study.error(found, leaves[0].grad) <= TOLERANCE["float32"]
+        attend, qkv = study.attention(form, backward, "cpu"), study.inputs(backward, "cpu")
+        for found, leaf in zip(study.gradients(attend, qkv)(), leaves, strict=True):
+            assert study.error(found, leaf.grad) <= TOLERANCE["float32"]
 
 
 @pytest.mark.parametrize("scale", [1.0, float("nan")])
 def test_a_wrong_form_fails_its_case_and_one_of_torch_s_is_not_timed(monkeypatch, scale):
     argument = {"device": "cpu", **SMALL}
     assert max(study.check(argument)["errors"].values()) <= 1
-    unscaled = study.call
+    unscaled = study.attention
 
-    def wrong(form, problem, device, qkv=()):
-        q, k, v = study.inputs(problem, device)
+    def wrong(form, problem, device):
         if form != bad:
-            return unscaled(form, problem, device, qkv)
-        return lambda: F.scaled_dot_product_attention(q, k, v, scale=scale)
+            return unscaled(form, problem, device)
+        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=scale)
 
-    monkeypatch.setattr(study, "call", wrong)
+    monkeypatch.setattr(study, "attention", wrong)
     bad = "flash"
     with pytest.raises(AssertionError, match="flash float32 is wrong"):
         study.check(argument)
