@@ -136,6 +136,14 @@ def test_a_search_keeps_the_best_of_what_it_tried_and_goes_on_from_there(params,
     assert found["tried"][0] is not None
     assert found["tried"][1:3] == [None, None]  # all layers in four bits and a quarter, and eight
     assert found["best"]["bits"] <= 4
+    assert found["mix"] is None or found["mix"]["bits"] <= 4
+
+
+def test_by_a_coin_a_kind_of_layer_stays_in_full_precision(params, ctx):
+    of = {"offered": "mxint4", "by": "validation_loss", "sampler": "random", "trials": 16}
+    found = study.search_formats({**params, **of, "coin": True}, ctx)
+    assert set(found["mix"]["formats"].split()) == {"mxint4", "fp32"}
+    assert len({*found["tried"]}) > 4
 
 
 def test_weights_alone_leave_inputs_as_they_are_or_in_bytes(model):
@@ -144,6 +152,7 @@ def test_weights_alone_leave_inputs_as_they_are_or_in_bytes(model):
         assert study.set_formats_(own, study.read_mix("nvfp4"), operands) == 4.5
         rule = own.classifier.rule
         assert rule.weight.name == "nvfp4"
+        assert rule.bias is None
         assert (rule.input and rule.input.name) == expected
 
 

@@ -20,7 +20,7 @@ from madl.formats.presets import PRESETS
 from madl.logbook import benchmarks
 from madl.logbook.charts import Chart, linear, points
 from madl.logbook.experiment import TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import NumberFn, computed
+from madl.logbook.numbers import ExactValue, NumberFn, computed, exact
 from madl.logbook.records import Params, Pending, Record, Records, Row, digest_of
 from madl.logbook.values import number, per_cent, superscript
 from madl.training import baseline
@@ -72,6 +72,21 @@ def signal_to_error(name: str, part: str = "weights", *, placed: bool = False) -
     return computed(record_of, read, "dB")
 
 
+def best_of_bits(bits: int) -> NumberFn:
+    """A function that reads the largest signal to error of weights at so many bits, with whose.
+
+    A format is placed if it can be; the bits of a block's scale are not counted.
+    """
+
+    def read(r: Records) -> ExactValue:
+        of_bits = (item for item in placed_facts(r) if int(item[1]["bits"]) == bits)
+        name, facts = next(of_bits)
+        unit = f"dB ({PRESETS[name].title})"
+        return exact(round(facts["weights_db"], 1), [record_of(r)], unit)
+
+    return read
+
+
 def magnitude(part: str, quantile: float) -> NumberFn:
     """A function that reads a quantile of the magnitudes of weights or of inputs, to two digits."""
     index = QUANTILES.index(quantile)
@@ -81,6 +96,8 @@ def magnitude(part: str, quantile: float) -> NumberFn:
 
 
 page.numbers(
+    best_4=best_of_bits(4),
+    best_8=best_of_bits(8),
     mxint8=signal_to_error("mxint8"),
     mxfp4=signal_to_error("mxfp4-e2m1"),
     fixed_4=signal_to_error("fixed(4,2)"),

@@ -40,6 +40,9 @@ def run(params: Params, ctx: Context) -> Values:
     if params["seed"] == TUNING_SEED:
         if params["part"] == "search":
             return search_formats(params, ctx)
+        if params["part"] == "trained":
+            model = baseline.fine_tuned(params, ctx)
+            return worth(model, precision.FULL_BITS, params, ctx)[1]
         return judge_single(PlacedFormat.of_params(params), params, ctx)
     model, formats = baseline.fine_tuned(params, ctx), case_formats(params)
     bits = set_formats_(model, formats, str(params.get("operands", BOTH)))
@@ -76,7 +79,10 @@ def set_formats_(model: nn.Module, formats: Sequence[PlacedFormat], operands: st
 
 
 def layer_format(placed: PlacedFormat, operands: str = BOTH) -> LayerFormat:
-    """The formats of a layer's weight and input, whose places are numbers; None for FP32."""
+    """The formats of a layer's weight and input, whose places are numbers; None for FP32.
+
+    The bias stays in FP32.
+    """
     if placed.name == FP32:
         return None
     weight = input_ = FORMATS[placed.name]
@@ -84,7 +90,7 @@ def layer_format(placed: PlacedFormat, operands: str = BOTH) -> LayerFormat:
         assert isinstance(placed.places, tuple), placed
         weight, input_ = (weight.placed(place) for place in placed.places)
     inputs = {WEIGHTS: None, WITH_BYTES: ScaledInteger(width=INPUT_BITS), BOTH: input_}
-    return Operands(weight=weight, input=inputs[operands])
+    return Operands(weight=weight, input=inputs[operands], full_bias=True)
 
 
 # ---- places -------------------------------------------------------------------------------------
@@ -145,16 +151,22 @@ def judge_single(placed: PlacedFormat, params: Params, ctx: Context) -> Values:
 def search_formats(params: Params, ctx: Context) -> Values:
     """Search a format for each role of a layer, by what a trial is `worth`.
 
-    If `begin` says so, it begins with each format for all layers. Returns what each trial was worth
-    (None: over the budget), and the formats, bits and judgement of the best, of those with several
-    formats (`mix`) where there is one.
+    If `begin` says so, it begins with each format for all layers; if `coin` says so, each kind of
+    layer may stay in FP32 as often as not. Returns what each trial was worth (None: over the
+    budget), and the formats, bits and judgement of the best, and of the best within the budget that
+    has several formats (`mix`) where there is one.
     """
     model = baseline.fine_tuned(params, ctx)
     roles, offered = precision.roles(precision.layer_names(model)), str(params["offered"]).split()
-    space: search.Space = dict.fromkeys(roles, offered)
+    coins = {role: f"{role} in {FP32}" for role in roles if params.get("coin")}
+    space: dict[str, Sequence[str]] = dict.fromkeys(coins.values(), ("yes", "no"))
+    if len(offered) > 1:
+        space |= dict.fromkeys(roles, offered)
 
     def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-        offers = (PlacedFormat.read(point[role]) for role in roles)
+        in_full = {role for role, coin in coins.items() if point[coin] == "yes"}
+        texts = (FP32 if role in in_full else point.get(role, offered[0]) for role in roles)
+        offers = map(PlacedFormat.read, texts)
         formats = [with_places(offer, params, ctx) for offer in offers]
         bits = set_formats_(model, formats)
         value, judged = worth(model, bits, params, ctx)
@@ -162,7 +174,8 @@ def search_formats(params: Params, ctx: Context) -> Values:
 
     single = [dict.fromkeys(roles, text) for text in offered] if params.get("begin") else []
     trials, best = search.run_study(ctx, params, space, objective, single)
-    mixes = [trial for trial in trials if len(set(trial.notes["formats"].split())) > 1]
+    judged = [trial for trial in trials if str(params["by"]) in trial.notes]
+    mixes = [trial for trial in judged if len(set(trial.notes["formats"].split())) > 1]
     return {
         "roles": roles,
         "tried": [trial.notes.get(str(params["by"])) for trial in trials],
