@@ -59,6 +59,18 @@ def test_every_result_has_the_bits_of_the_definition_and_lies_within_the_bound(n
 
 @needs_yosys
 @needs_compiler
+@pytest.mark.parametrize("name", ["MXINT8, blocks of 8", "MXFP4, blocks of 16", "NVFP4"])
+def test_several_blocks_a_cycle_are_added_as_the_definition_says(name):
+    unit = units.unit_named(name, 32)
+    assert unit.block < 32
+    x = torch.randn(2, 64, generator=torch.Generator().manual_seed(3))
+    found = study.verify(unit, num_random=10, rows=[(x[0], x[1])])
+    assert found["mismatches"] == 0, found["first_mismatch"]
+    assert found["beyond_bound"] == 0
+
+
+@needs_yosys
+@needs_compiler
 @pytest.mark.parametrize("signs", [False, True])
 def test_one_mxint8_lane_multiplies_and_accumulates(signs):
     unit = units.mxint(lanes=1, width=8, signs=signs)
@@ -257,7 +269,9 @@ def test_parts_are_counted_over_the_tree_of_modules(tmp_path):
 @pytest.mark.slow
 @needs_yosys
 @needs_compiler
-@pytest.mark.parametrize("name", ["BF16", "MXINT8, signs apart", "MXFP4-e2m1"])
+@pytest.mark.parametrize(
+    "name", ["BF16", "MXINT8, signs apart", "MXFP4-e2m1", "NVFP4", "INT4 by 32"]
+)
 def test_the_gates_that_are_counted_compute_what_the_definition_says(name, monkeypatch, tmp_path):
     """The flat netlist, written as Verilog, in the place of its sources."""
     unit = units.unit_named(name, 4)
@@ -269,7 +283,7 @@ def test_the_gates_that_are_counted_compute_what_the_definition_says(name, monke
     bare = replace(unit, parameters={})
     found = study.verify(bare, num_random=20, rows=[])
     assert found["mismatches"] == 0, found["first_mismatch"]
-    assert found["vectors"] > 200
+    assert found["vectors"] >= 200
 
 
 CHAIN = """\

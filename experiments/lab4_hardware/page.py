@@ -160,6 +160,7 @@ page.numbers(
     mixed=partial(share_of, a=MIXED, b=BF16),
     int8=partial(share_of, a=INT8, b=BF16),
     nvfp4=partial(share_of, a="NVFP4", b="MXFP4-e2m1"),
+    nvfp4_in_blocks=partial(share_of, a="NVFP4", b="MXFP4, blocks of 16"),
     chosen=chosen,
     fp32=formats.fp32,
     logic_alone=partial(share_of, a=MXINT8, b=BF16, period=None),

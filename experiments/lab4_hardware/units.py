@@ -4,7 +4,7 @@ The reasons: bf16 is what everybody has. MXINT8 meets it in two's complement, as
 with signs beside magnitudes; with smaller blocks; with weights alone in MXINT8; and with inputs
 that the unit quantizes. INT8 has a scale for a whole row. Eight, six and four bits come as
 integers, floats and powers of two, so that bits, mantissas and exponents can be told apart. NVFP4
-and groups of INT4 have scales that are floats.
+and groups of INT4 have scales that are floats; MXFP4 in NVFP4's blocks tells scales from blocks.
 
 Products of floats are aligned to the largest and added as integers, of which a window of bits is
 kept. Where exponents are so few that the window holds every product wherever it lies, each is
@@ -143,10 +143,12 @@ def floats(*, lanes: int, element: Float) -> Unit:
     )
 
 
-def mxfloat(*, lanes: int, exponent: int, mantissa: int, specials: Specials = "none") -> Unit:
+def mxfloat(
+    *, lanes: int, exponent: int, mantissa: int, specials: Specials = "none", block: int = 32
+) -> Unit:
     """A unit for MXFP: small floats under an E8M0 scale."""
     element = Float(exponent=exponent, mantissa=mantissa, specials=specials)
-    return _under_scales(element, "e8m0", lanes, 32)
+    return _under_scales(element, "e8m0", lanes, block)
 
 
 def block_log(*, lanes: int, width: int) -> Unit:
@@ -224,6 +226,7 @@ UNITS: Mapping[str, Callable[..., Unit]] = {
     "MXINT4": partial(mxint, width=4),
     "block float 4": partial(mxint, width=4, block=16, signs=True, scale="exponent"),
     "MXFP4-e2m1": partial(mxfloat, exponent=2, mantissa=1),
+    "MXFP4, blocks of 16": partial(mxfloat, exponent=2, mantissa=1, block=16),
     "NVFP4": partial(scaled, element=E2M1, scale="e4m3", block=16),
     "INT4 by 32": partial(scaled, element=Integer(bits=4), scale="fp16", block=32),
     "block log 4": partial(block_log, width=4),
