@@ -556,7 +556,14 @@ def _cell(value: Any, axis: Axis | None = None) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return axis.number(value) if axis else number(value)
-    return "<br>".join(inline(line) for line in str(value).split("<br>"))
+    return "<br>".join(_with_whole_names(inline(line)) for line in str(value).split("<br>"))
+
+
+def _with_whole_names(text: Markup) -> str:
+    """The text of a cell, in which names such as ResNet-18 and short code are not broken."""
+    if "<" in text:
+        return re.sub(r"<code>(?=[^<]{1,24}</code>)", '<code class="whole">', str(text))
+    return re.sub(r"\b[A-Za-z]\w*-\w*\d\w*", r'<span class="whole">\g<0></span>', str(text))
 
 
 def prose_numbers(text: str) -> list[str]:

@@ -18,9 +18,17 @@ SEEN = """async () => {
   const within = (e, what) => [...e.querySelectorAll(what)].filter(seen);
   const charts = all("figure.chart").filter(seen).map((figure) =>
     within(figure, ".view > svg").map((svg) => svg.getAttribute("class")).join());
+  const tops = (e) => {
+    const range = document.createRange();
+    range.selectNodeContents(e);
+    return [...range.getClientRects()].map((box) => box.top);
+  };
+  const name = /^(?=.{1,24}$)[A-Za-z]\\S*-\\S*\\d\\S*$/;  // ResNet-18
   const unnamed = "img:not([alt]), :is(.view, .graph):not([aria-label], [aria-hidden])";
   return {
     "picture without a name": all(unnamed).length,
+    "name on two lines": all("main td").filter((e) => seen(e) && name.test(e.textContent.trim())
+      && Math.max(...tops(e)) - Math.min(...tops(e)) > 8).length,
     "wider than the window": Math.max(0, document.documentElement.scrollWidth - innerWidth),
     "empty rail": all(".md-sidebar").filter((rail) => seen(rail)
       && getComputedStyle(rail).position !== "fixed" && !within(rail, "a").length).length,
