@@ -45,7 +45,7 @@ FLOATS = {
 class Peer:
     """A library's conversion to a format, there and back, beside ours."""
 
-    what: str  # is compared, in words
+    group: str  # of formats, in words
     ours: NumberFormat
     theirs: Callable[[Tensor], Tensor]  # (rows, values) → the same shape, float32
     finite: bool = False  # takes no NaN and no infinity: it has zeros there
@@ -57,7 +57,7 @@ def agreement(params: Params) -> Values:
     library, size = str(params["library"]), int(params["values"] or 0)
     x = drawn(size, seed=int(params["seed"] or 0))
     rows = [
-        {"what": peer.what, "format": peer.ours.name, **compared(x, peer)}
+        {"group": peer.group, "format": peer.ours.name, **compared(x, peer)}
         for peer in LIBRARIES[library]()
     ]
     return {"version": version(library), "rows": rows}
@@ -128,8 +128,8 @@ def compared(x: Tensor, peer: Peer) -> dict[str, Any]:
             if count := int(where.sum()):
                 why[reason] = why.get(reason, 0) + count
                 at = tuple(where.nonzero()[0].tolist())
-                found = [float(values[at]) for values in (part, ours, theirs)]
-                examples.setdefault(reason, [v if math.isfinite(v) else None for v in found])
+                example = [float(values[at]) for values in (part, ours, theirs)]
+                examples.setdefault(reason, [v if math.isfinite(v) else None for v in example])
     counts = {"compared": x.numel(), "nonzero": nonzero, "differing": sum(why.values())}
     return {**counts, "why": why, "examples": examples}
 
@@ -152,11 +152,11 @@ def reasons(x: Tensor, ours: Tensor, theirs: Tensor, f: NumberFormat) -> dict[st
         ties: far.abs() == near.abs(),
         other: torch.ones_like(left),
     }
-    found: dict[str, Tensor] = {}
+    by_reason: dict[str, Tensor] = {}
     for reason, test in tests.items():
-        found[reason] = left & test
+        by_reason[reason] = left & test
         left = left & ~test
-    return found
+    return by_reason
 
 
 # ---- the libraries ------------------------------------------------------------------------------
@@ -268,10 +268,10 @@ def of_microxcaling() -> Iterator[Peer]:
         for (e, m), name in MX_FLOATS.items()
     }
     formats |= {"int8": MXInt(width=8), "int4": MXInt(width=4)}
-    for rounding, what in (("even", "MX, ties to even"), ("nearest", "MX, as it comes")):
+    for rounding, group in (("even", "MX, ties to even"), ("nearest", "MX, as it comes")):
         for name, f in formats.items():
             how = {"scale_bits": 8, "elem_format": name, "axes": [-1], "block_size": BLOCK}
-            yield Peer(what, f, partial(_quantize_mx, **how, round=rounding))
+            yield Peer(group, f, partial(_quantize_mx, **how, round=rounding))
 
 
 LIBRARIES: dict[str, Callable[[], Iterator[Peer]]] = {

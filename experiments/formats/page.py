@@ -161,14 +161,14 @@ def formats(r: Records) -> Sequence[Row]:
 
 def agreements(r: Records) -> list[tuple[str, dict[str, Any]]]:
     """(library with its version, a format that it shares with us) for every one that was run."""
-    found = [
+    compared = [
         (f"{record.case.params['library']} {record.values['version']}".strip(), row)
         for record in r.of_experiment(STEM).where(part="agreement")
         for row in record.values["rows"]
     ]
-    if not found:
+    if not compared:
         raise Pending("a library to compare with")
-    return found
+    return compared
 
 
 @page.table
@@ -177,17 +177,17 @@ def agreement(r: Records) -> Sequence[Row]:
     are."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for library, row in agreements(r):
-        groups.setdefault((library, row["what"]), []).append(row)
+        groups.setdefault((library, row["group"]), []).append(row)
     return [
         {
             "library": library,
-            "formats": f"{len(rows)} × {what}",
+            "formats": f"{len(rows)} × {group}",
             "values": compared_in(rows),
             "not zero": per_cent(sum(row["nonzero"] for row in rows) / compared_in(rows)),
             "differing": differing(rows, ordinary=True),
             "and on special values": differing(rows, ordinary=False),
         }
-        for (library, what), rows in groups.items()
+        for (library, group), rows in groups.items()
     ]
 
 
@@ -217,17 +217,17 @@ def disagreements(r: Records) -> Sequence[Row]:
             value, ours, theirs = (example_text(x) for x in example)
             cells = {"format": row["format"], "value": value, "ours": ours, "theirs": theirs}
             rows.setdefault(
-                (library, row["what"], reason), {"library": library, "on": reason, **cells}
+                (library, row["group"], reason), {"library": library, "on": reason, **cells}
             )
     return [*rows.values()]
 
 
 @page.table
 def public_bugs(r: Records) -> Sequence[Row]:
-    """What others have reported of such rules, with a link."""
+    """Faults of such rules that others have reported, with a link."""
     return [
-        {"reported": what, "where": f"[{repository}](https://github.com/{repository}/{number})"}
-        for what, repository, number in design.PUBLIC_BUGS
+        {"reported": fault, "where": f"[{repository}](https://github.com/{repository}/{number})"}
+        for fault, repository, number in design.PUBLIC_BUGS
     ]
 
 

@@ -41,14 +41,14 @@ def number_format(element: str, block: int | str, scale: str) -> Blocked:
         ValueError: integers under a power of two that is not rounded down, or an unknown part.
     """
     size = ROW if block == "row" else int(block)
-    made: Any = {"block": size}
+    sized: Any = {"block": size}
     if scale in ("e4m3", "fp16"):
-        return RealScale(element_name=element, scale=scale, **made)  # pyright: ignore[reportArgumentType]
+        return RealScale(element_name=element, scale=scale, **sized)  # pyright: ignore[reportArgumentType]
     if element == "e2m1":
-        return MXFloat(exponent_width=2, mantissa_width=1, rule=scale, **made)  # pyright: ignore[reportArgumentType]
+        return MXFloat(exponent_width=2, mantissa_width=1, rule=scale, **sized)  # pyright: ignore[reportArgumentType]
     if scale != "floor":
         raise ValueError(f"integers have a power of two that is rounded down, not {scale!r}")
-    return MXInt(width=4, **made)
+    return MXInt(width=4, **sized)
 
 
 def round_(model: nn.Module, params: Params) -> None:
@@ -114,7 +114,7 @@ def rounded(
 
 
 def seen(model: nn.Module, params: Params) -> dict[nn.Linear, Hessian]:
-    """What each Linear's inputs are on some training sentences of one length, without padding."""
+    """The inputs of each Linear on some training sentences of one length, without padding."""
     data = baseline.load_splits(params).train.first(32 * design.CALIBRATION_SENTENCES)
     batch = middle_batch(data, design.CALIBRATION_SENTENCES)
     hessians: dict[nn.Linear, Hessian] = {}

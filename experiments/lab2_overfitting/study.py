@@ -114,12 +114,12 @@ def fitted_temperature(losses: Sequence[float]) -> float:
     """The temperature of least mean loss, from a tenth to ten."""
     from scipy.optimize import minimize_scalar
 
-    found: Any = minimize_scalar(
+    fit: Any = minimize_scalar(
         lambda log_t: float(np.mean(at_temperature(losses, math.exp(log_t)))),
         bounds=(-math.log(10), math.log(10)),
         method="bounded",
     )
-    return math.exp(found.x)
+    return math.exp(fit.x)
 
 
 def validated_at(per_epoch: int, epochs: int) -> set[int]:

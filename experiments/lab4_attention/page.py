@@ -462,12 +462,12 @@ def beyond(r: Records) -> Sequence[Row]:
     """Fused against written with a causal mask, and with the backward pass, on the CPU."""
     titles = {design.CAUSAL: "causal mask", design.BACKWARD: "forward and backward"}
     rows: list[Row] = []
-    for (kind, what), dtype in product(titles.items(), design.BEYOND_DTYPES):
+    for (kind, title), dtype in product(titles.items(), design.BEYOND_DTYPES):
         at = as_asked(kind, dtype)
         ours, rival = fused(r, **at), written(r, **at)
         rows.append(
             {
-                "what": f"{what}, {DTYPES[dtype]}",
+                "what": f"{title}, {DTYPES[dtype]}",
                 "fused": ours,
                 "fastest written": f"{rival.label}, {rival}",
                 "fused over it": f"{rival / ours:i}",

@@ -106,7 +106,7 @@ def naive(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor
 
 @functools.lru_cache(maxsize=2)
 def mask_of(problem: Problem, device: str) -> Tensor | None:
-    """What a causal mask adds to scores, minus infinity at later positions: (T, T); else None."""
+    """The terms a causal mask adds to scores, minus infinity for later keys: (T, T), or None."""
     if problem.kind != design.CAUSAL:
         return None
     shape = (problem.length, problem.length)
@@ -254,12 +254,12 @@ def check(argument: Json) -> dict[str, Any]:
         for form in FORMS:
             try:
                 with only(form):
-                    found = every(attention(form, problem, device), inputs(problem, device))()
+                    results = every(attention(form, problem, device), inputs(problem, device))()
             except RuntimeError:  # no such kernel here, or none of this kind
                 continue
             ran.append(form)
             name = f"{form} {dtype}" + f", {kind}" * (kind != "forward")
-            far = max(map(error, found, expected))
+            far = max(map(error, results, expected))
             share = shares[name] = far / design.TOLERANCE[dtype]
             assert share <= 1, f"{name} is wrong: {share:.3g} times the allowed error"
         expects = design.EXPECTED[kind] if (device, dtype) == ("cpu", "float32") else ()

@@ -311,8 +311,8 @@ def first_loop(r: Records) -> Record:
 def num_mistakes(record: Record) -> int:
     """The number of mistakes in the course's loop that are there on any machine: of its form."""
     runs = record.values["measurements"]
-    found = lint.mistakes(runs["compiled, training"], against=runs["eager, training"])
-    return len([name for name in found if name not in lint.OF_THE_MACHINE])
+    mistakes = lint.mistakes(runs["compiled, training"], against=runs["eager, training"])
+    return len([name for name in mistakes if name not in lint.OF_THE_MACHINE])
 
 
 def profiled(network: str) -> Callable[[Records], Sequence[Record]]:
@@ -379,8 +379,8 @@ def steps(r: Records) -> list[tuple[str, str, TimedArm, TimedArm]]:
         ("evaluation mode", "`model.eval()`, `torch.no_grad()`", "evaluation", 1),
     ]
     by_loop = [
-        (what, code, *(by_the_loop(r, way, mode, skip) for way in ("compiled", "eager")))
-        for what, code, mode, skip in loop
+        (step, code, *(by_the_loop(r, way, mode, skip) for way in ("compiled", "eager")))
+        for step, code, mode, skip in loop
     ]
     freezing = '`options={"freezing": True}`'
     timed = [
@@ -390,8 +390,8 @@ def steps(r: Records) -> list[tuple[str, str, TimedArm, TimedArm]]:
         ("BF16", "`model.to(torch.bfloat16)`", FROZEN, {"dtype": "bfloat16"}),
     ]
     by_turns = [
-        (what, code, *pair(r, way, **timed_params("resnet18", **where)))
-        for what, code, way, where in timed
+        (step, code, *pair(r, way, **timed_params("resnet18", **where)))
+        for step, code, way, where in timed
     ]
     return [*by_loop, *by_turns]
 
@@ -400,16 +400,16 @@ def steps(r: Records) -> list[tuple[str, str, TimedArm, TimedArm]]:
 def corrections(r: Records) -> Chart:
     """The speed-up after each correction of the loop, on the CPU; and BERT's."""
     of_bert = [
-        (what, "", *pair(r, way, **timed_params("bert")))
-        for what, way in (("BERT, a batch of one", BUILT), ("BERT, frozen", FROZEN))
+        (step, "", *pair(r, way, **timed_params("bert")))
+        for step, way in (("BERT, a batch of one", BUILT), ("BERT, frozen", FROZEN))
     ]
     rows: list[Row] = [
         {
-            **{"timed": what, "network": NETWORKS["bert" if rest in of_bert else "resnet18"]},
+            **{"timed": step, "network": NETWORKS["bert" if rest in of_bert else "resnet18"]},
             **{"speed-up": eager / compiled, "eager": eager, "a call": compiled},
         }
         for rest in (*steps(r), *of_bert)
-        for what, _, compiled, eager in [rest]
+        for step, _, compiled, eager in [rest]
     ]
     return Chart(
         rows,
@@ -424,13 +424,13 @@ def corrected(r: Records) -> Sequence[Row]:
     """The loop after each correction: in code, the two times, their ratio."""
     return [
         {
-            "each row keeps those above": what,
+            "each row keeps those above": step,
             "in code": code,
             "eager": eager,
             "compiled": compiled,
             "compiled over eager": f"{eager / compiled:i}",
         }
-        for what, code, compiled, eager in steps(r)
+        for step, code, compiled, eager in steps(r)
     ]
 
 
@@ -488,12 +488,12 @@ def first_calls(r: Records) -> Sequence[Row]:
         timed = pair(r, BUILT, **timed_params(network))
         where = {"kind": "parts", "device": "cpu", "network": network}
         rows.append((f"{title}, batch 1", *timed, first_s(timed_arm(r, BUILT, "", **where))))
-    found: list[Row] = []
+    table: list[Row] = []
     for title, compiled, eager, first in rows:
         calls = calls_to_pay(compiled, eager, first)
         pays = f"{float(f'{calls:.2g}'):,.0f} calls" if calls else "not shown"
-        found.append({"network": title, "first call": f"{first:.0f} s", "pays after": pays})
-    return found
+        table.append({"network": title, "first call": f"{first:.0f} s", "pays after": pays})
+    return table
 
 
 @page.table

@@ -81,12 +81,12 @@ def classifier(r: Records, variant: str) -> Arm:
 
 
 def layer_work(rows: int, state: str = WARM, layer: str = "coursework") -> dict[str, str]:
-    """What tells a layer's times at a number of rows, cold or warm, from all others."""
+    """The parameters of a layer's times at a number of rows, cold or warm."""
     return {"batch": f"{rows} {state}", "what": "linear", "layer": layer}
 
 
 def model_work(sentences: int) -> dict[str, str]:
-    """What tells the whole classifier's times on a batch from all others."""
+    """The parameters of the whole classifier's times on a batch."""
     return {"batch": f"{sentences}", "what": "evaluation"}
 
 

@@ -290,15 +290,15 @@ def time_model(argument: Json) -> dict[str, Any]:
                 name = f"{variant} {num_sentences}"
                 with _failing_alone(variant, name, values["failed_peers"]):
                     call = functools.partial(convert(model, variant), **batch)
-                    found = call().logits
+                    own = call().logits
                     usual = design.WAYS[arithmetic_of(variant)][0]
                     for source, least in ((FP32, design.LEAST_MODEL_DB), (usual, design.LEAST_DB)):
                         if source == variant:
                             continue
                         if source not in logits:
                             raise WrongResult(f"{source} fails, so nothing can be held against it")
-                        _check(variant, found, logits[source].double(), source, least)
-                    logits[variant], work[variant] = found, call
+                        _check(variant, own, logits[source].double(), source, least)
+                    logits[variant], work[variant] = own, call
             for variant, run in _timed(work, ids, argument["budget_s"]).items():
                 values["measurements"][f"{variant} {num_sentences}"] = run
     return values

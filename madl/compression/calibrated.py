@@ -1,4 +1,4 @@
-"""What rounding weights can learn from a few sentences: clipping, GPTQ, SmoothQuant, rotations.
+"""Rounding of weights that learns from a few sentences: clipping, GPTQ, SmoothQuant, rotations.
 
 A Linear's function does not change if its input is mapped by an invertible matrix and its weight by
 the inverse. `Basis` is such a map: SmoothQuant's factors, a Hadamard rotation, or outliers that a
@@ -46,7 +46,7 @@ def _blocks(x: Tensor, number_format: Blocked) -> Tensor:
 
 
 class Hessian:
-    """Of a Linear's inputs the `sum` of x xᵀ, and the `largest` magnitude of each channel."""
+    """The `sum` of x xᵀ of a Linear's inputs, and the `largest` magnitude of each channel."""
 
     def __init__(self, in_features: int) -> None:
         self.sum = torch.zeros(in_features, in_features)

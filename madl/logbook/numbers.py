@@ -86,10 +86,10 @@ def contended_processes(records: Iterable[Record]) -> ExactValue:
 
 def hours_of(records: Iterable[Record]) -> ExactValue:
     """The hours between the first and the last of these records: what their scatter speaks of."""
-    found = [*records]
-    started = sorted(datetime.fromisoformat(record.run.started) for record in found)
+    timed = [*records]
+    started = sorted(datetime.fromisoformat(record.run.started) for record in timed)
     hours = (started[-1] - started[0]).total_seconds() / 3600 if started else 0.0
-    return exact(round(hours, 1), found, "hours")
+    return exact(round(hours, 1), timed, "hours")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

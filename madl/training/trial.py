@@ -1,4 +1,4 @@
-"""What a trial of a search is worth: a model in its number formats, trained on first or not."""
+"""The worth of a trial of a search: a model in its number formats, trained on first or not."""
 
 import copy
 from typing import TYPE_CHECKING
