@@ -12,7 +12,7 @@ from experiments.four_bits import design
 from experiments.four_bits.design import BLOCK, FARTHEST, NAMED, OPERANDS
 from madl.logbook import stats
 from madl.logbook.arms import Arm, answers_changed, arm, changed
-from madl.logbook.charts import Chart, category, intervals, percent
+from madl.logbook.charts import Chart, category, drawn_share, intervals, percent
 from madl.logbook.claims import Contrast, contrast
 from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, Experiment, Plan
@@ -275,10 +275,7 @@ def grid(r: Records) -> Sequence[Row]:
 
 def _shares(r: Records, a: Arm) -> Row:
     """The share of answers changed and its interval, in per cent."""
-    value, interval = share_changed(r, a).plain
-    low, high = interval or (value, value)
-    shares = {"changed": value, "low": low, "high": high}
-    return {name: round(100 * share, 2) for name, share in shares.items()}
+    return drawn_share("changed", share_changed(r, a))
 
 
 def _repair_panels(rows: Sequence[Row]) -> list[Panel]:
