@@ -83,11 +83,12 @@ def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(model
 
 
 @pytest.fixture
-def searching(model, sentences, ctx):
+def searching(model, sentences, ctx, monkeypatch):
     def search(**changes):
         params = {"formats": design.OFFERED["narrow"], "sampler": "tpe", "seed": 0, "trials": 12}
-        return study.search_mix(copy.deepcopy(model), {**params, **changes}, ctx)
+        return study.search_mix({**params, "by": "validation_loss", **changes}, ctx)
 
+    monkeypatch.setattr(baseline, "fine_tuned", lambda params, ctx: copy.deepcopy(model))
     return search
 
 
@@ -101,9 +102,16 @@ def test_a_trial_over_the_budget_is_not_evaluated(searching, monkeypatch):
     assert searching(budget=3.0)["tried"] == [None] * 12
 
 
+def test_a_search_may_begin_with_each_format_for_all_layers(searching, model, ctx):
+    few = {"formats": "8 2 2, 8 4 4, 16 2 2, 16 4 4", "trials": 4}
+    found = searching(**few, begin=study.UNIFORM)
+    alone = study.judge_single_formats(copy.deepcopy(model), few, ctx)["tried"]
+    assert found["tried"] == [one["validation_loss"] for one in alone]
+
+
 def tuned(order_loss=0.38):
     names = ["a.0.key", "a.0.query", "classifier"]
-    chosen = {"names": names, "bits": 5.0}
+    chosen = {"names": names, "sizes": [100, 300, 100], "bits": 5.0}
     asked, narrow = design.OFFERED["asked"], design.OFFERED["narrow"]
     ones = enumerate(asked.split(", "))
     tried = [{"format": one, "validation_loss": 0.5 - 0.01 * i} for i, one in ones]
@@ -111,8 +119,8 @@ def tuned(order_loss=0.38):
     second = {"layers": "012", "validation_loss": 0.4, "tried": [None, 0.5, 0.4]}
     order = {"layers": "011", "validation_loss": order_loss}
     cases = [
-        ({"part": "search", "formats": asked}, {**chosen, **first}),
-        ({"part": "search", "formats": narrow}, {**chosen, **second}),
+        ({"part": "search", "study": "asked", "formats": asked}, {**chosen, **first}),
+        ({"part": "search", "study": "searched", "formats": narrow}, {**chosen, **second}),
         (
             {"part": "sensitivity", **ENDS},
             {**chosen, **order, "moved": dict(zip(names, (0.3, 0.1, 0.2)))},
@@ -121,6 +129,24 @@ def tuned(order_loss=0.38):
     ]
     at = {"seed": 0}
     return read(*(kept_of("lab3_widths_tuning", values, **at, **of) for of, values in cases))
+
+
+def test_a_layer_of_the_map_has_its_bits_and_the_words_count_what_they_take():
+    rows = page.budget(SimpleNamespace(tuning=tuned()))
+    assert [(row["block"], row["layer"]) for row in rows] == [
+        ("block 0", "query"),
+        ("block 0", "key"),
+        ("head", "classifier"),
+    ]
+    assert [row["narrow"] for row in rows] == [1, 0, 1]
+    said = page.says_budget(rows)
+    assert said.startswith("2 of 3 layers have four bits: 4.40 bits a weight, within the budget")
+    assert "300 thousandths of a nat" in said
+    wide = [{**row, "narrow": 0} for row in rows]
+    assert "0 of 3 layers have four bits: 6.00 bits a weight, over the budget" in page.says_budget(
+        wide
+    )
+    assert page.budget_svg(rows).count('class="cell narrow"') == 2
 
 
 def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():
@@ -133,7 +159,7 @@ def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():
     found = page.mixes(tuned())
     assert found["asked 8"] == {"formats": "8 8 8"}
     assert found["asked 16"] == {"formats": "16 8 8"}
-    assert found["5"] == {"formats": "5 6 3"}
+    assert found["5"] == {"formats": "5 5 2"}
     assert found["searched"] == {"formats": design.OFFERED["narrow"], "layers": "012"}
 
 

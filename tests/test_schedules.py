@@ -1,5 +1,7 @@
 """Question 2.2: shapes of one size, schedules that differ in one thing, and what a search makes."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from experiments.lab2_compression.design import AFTER, BETWEEN, OBJECTIVES, PLAI
 from madl.compression import size
 from madl.compression.quantize import linear_layers
 from madl.logbook.records import Record, read_published
-from madl.training import baseline, search, train
+from madl.training import baseline, train
 from madl.training.supernet import Supernet
 from tests.conftest import fine_tuned, supernet_of
 from tests.synthetic import DATA, judgement, kept_of, read
@@ -44,7 +46,7 @@ def in_trial(net):
 
 def test_all_shapes_that_fit_have_one_size_and_most_do():
     space = study.space(WHOLE)
-    points = [search.grid_point(space, i) for i in range(search.num_points(space))]
+    points = [dict(zip(space, values)) for values in itertools.product(*space.values())]
     found = [study.fit_feed_forward(WHOLE, point, design.SIZE) for point in points]
     kept = [one for one in found if one is not None]
     assert len(kept) > 2 / 3 * len(points)
@@ -109,10 +111,10 @@ def test_compression_prunes_and_quantizes_every_linear_layer_and_holds_in_traini
 
 def test_a_search_trains_what_it_chose_in_full_under_every_schedule(net):
     values = study.run_search(net)
-    losses = [one["validation_loss"] for one in values["tried"] if one is not None]
+    found = [one["validation_accuracy"] for one in values["tried"] if one is not None]
     shapes = [one["shape"] for one in values["tried"] if one is not None]
     assert len(values["tried"]) == 3
-    assert values["chosen"] == shapes[losses.index(min(losses))]
+    assert values["chosen"] == shapes[found.index(max(found))]
     assert all(values[one]["outcomes"]["n"] == 32 for one in OBJECTIVES)
     assert values["steps"] == 12
 
@@ -128,15 +130,15 @@ def test_rates_of_their_own_change_what_trains_and_on_the_tuning_seed_nothing_me
     assert "outcomes" not in apart[BETWEEN]
 
 
-def searched(objective: str, seed: int, chosen: int, losses: list[float | None]) -> Record:
+def searched(objective: str, seed: int, chosen: int, found: list[float | None]) -> Record:
     """A search; what it chose is right on 10 sentences more for every layer."""
     values = {
         one: judgement(1000 + 10 * chosen + 100 * (one == BETWEEN)) | {"linear_bits": 1e6}
         for one in OBJECTIVES
     }
     tried = [
-        None if loss is None else {"shape": [i, 1], "validation_loss": loss}
-        for i, loss in enumerate(losses)
+        None if accuracy is None else {"shape": [i, 1], "validation_accuracy": accuracy}
+        for i, accuracy in enumerate(found)
     ]
     values |= {"chosen": [chosen, 1], "tried": tried}
     return kept_of(page.STEM, values, part="search", objective=objective, seed=seed)
@@ -153,7 +155,7 @@ def found():
 
 
 def test_a_search_is_held_against_another_by_seed_and_a_schedule_by_shape(found):
-    first, second = page.aware_search_wins(found), page.training_after_helps(found)
+    first, second = page.aware_search_wins(found), page.training_after(found)
     assert first.comparison.by_unit == pytest.approx((0, -20 / 2000))
     assert second.comparison.by_unit == pytest.approx((100 / 2000, 100 / 2000))
     assert (second.comparison.units, second.comparison.population) == (2, "models")

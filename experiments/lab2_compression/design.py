@@ -18,8 +18,9 @@ SHAPES = {  # that stand without a search
 }
 
 # How it is compressed.
-BITS, FRACTIONS = 8, (8, 3)  # bits; those after the point of weights, of inputs: 1.1's choice
-SPARSITY = 0.6  # of a layer's weights, by L1-norm: in 1.2 the first share that hurts badly at once
+BITS, FRACTIONS = 8, (7, 3)  # bits; those after the point of weights, of inputs: 1.1's choice
+SPARSITY = 0.5  # of a layer's weights and of its inputs, by L1-norm, as the sheet has it
+CALIBRATION_SENTENCES = 32  # that set the thresholds of inputs
 
 # How it is searched and trained.
 SAMPLER = "tpe"  # 2.1's best
@@ -34,7 +35,4 @@ TIE_NATS = 1e-2  # of validation loss, less than five hundred sentences tell apa
 
 # Name → distance from zero, and standard deviation from seed to seed, each with 1,800 sentences of
 # its own: computed from three models of an earlier run, searched and trained shortly.
-TRUTHS = {
-    "the objective gains 2 points": (0.02, 0.0096),
-    "training on gains 4 points": (0.04, 0.018),
-}
+TRUTHS = {"the objective gains 1 point": (0.01, 0.0096), "it gains 2 points": (0.02, 0.0096)}

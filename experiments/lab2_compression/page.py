@@ -5,7 +5,7 @@ differ in nothing but the objective: it never compresses, compresses last, or co
 and trains on. Their choices are trained in full under each of these three schedules. So two effects
 can be told apart: of an objective on a search, and of training after compression on a shape.
 
-Units: sizes in bits of the Linear layers; losses in nats.
+Units: sizes in bits of the Linear layers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,10 +19,10 @@ from madl.logbook import searches
 from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import CONFIRMING_SEEDS, CUT, TUNING_SEED, Experiment, Plan
+from madl.logbook.experiment import CUT, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact
 from madl.logbook.records import Params, Record, Records, Row
-from madl.logbook.values import Unit, scientific
+from madl.logbook.values import scientific
 from madl.training import baseline
 
 page = Experiment(title="Compression-aware search", needs=("baseline",), requires=(CUT,))
@@ -95,16 +95,15 @@ def every_choice(r: Records, schedule: str) -> Arm:
 
 @page.claim(primary=True)
 def aware_search_wins(r: Records) -> Contrast:
-    """At equal size, and compressed and trained on alike, what a search chooses that compresses and
-    trains on inside its objective is more accurate than what one chooses that ignores
-    compression."""
+    """Compression inside the search gains: at equal size, and compressed and trained on alike, what
+    such a search chooses is more accurate than what one chooses that ignores compression."""
     return compare(chosen(r, BETWEEN, BETWEEN), chosen(r, PLAIN, BETWEEN))
 
 
-@page.claim(primary=True)
-def training_after_helps(r: Records) -> Contrast:
-    """At equal training, a shape is more accurate with half of it after the compression than with
-    all of it before."""
+@page.claim
+def training_after(r: Records) -> Contrast:
+    """At equal training, shapes with half of it after the compression over the same with all of it
+    before."""
     return compare(every_choice(r, BETWEEN), every_choice(r, AFTER))
 
 
@@ -148,21 +147,21 @@ def num_equal_choices(r: Records) -> ExactValue:
     return exact(equal, chain.from_iterable(both))
 
 
-def losses_of(search: Record) -> dict[tuple[int, ...], float]:
-    """Shape → validation loss, of all shapes that a search tried, under its own objective."""
+def accuracies(search: Record) -> dict[tuple[int, ...], float]:
+    """Shape → validation accuracy, of all shapes that a search tried, under its own objective."""
     tried = (trial for trial in search.values["tried"] if trial is not None)
-    return {tuple(trial["shape"]): trial["validation_loss"] for trial in tried}
+    return {tuple(trial["shape"]): trial["validation_accuracy"] for trial in tried}
 
 
 def rank(
     r: Records, objective: str, summary: Callable[[Sequence[float]], float] = fmean
 ) -> ExactValue:
-    """Rank correlation of the losses of shapes that two searches of a model, `PLAIN` and
+    """Rank correlation of the accuracies of shapes that two searches of a model, `PLAIN` and
     `objective`, both tried: the `summary` of the models' values."""
     correlations: list[float] = []
     both_searches = pairs(r, objective)
     for a, b in both_searches:
-        plain, other = losses_of(a), losses_of(b)
+        plain, other = accuracies(a), accuracies(b)
         both = [(plain[shape], other[shape]) for shape in plain if shape in other]
         correlations.append(searches.rank_correlation(*zip(*both)) if len(both) > 1 else 0.0)
     return exact(round(summary(correlations), 2), chain.from_iterable(both_searches))
@@ -193,16 +192,15 @@ def shape_alone(r: Records, shape: str) -> Arm:
 def num_shapes(r: Records) -> ExactValue:
     """The number of different shapes that the searches tried, all models together."""
     every_search = r.of_experiment(STEM).all(part="search")
-    shapes = {shape for search in every_search for shape in losses_of(search)}
+    shapes = {shape for search in every_search for shape in accuracies(search)}
     return exact(len(shapes), every_search)
 
 
 page.numbers(
     fp32=baseline.fp32,
-    after=partial(every_choice, schedule=AFTER),
-    between=partial(every_choice, schedule=BETWEEN),
+    plain=partial(every_choice, schedule=PLAIN),
     costs=compression_costs,
-    aware_untrained=aware_search_untrained,
+    gained=training_after,
     left=trained_on_costs,
     alike=num_equal_choices,
     rank_after=partial(rank, objective=AFTER),
@@ -239,18 +237,19 @@ def accuracy(r: Records) -> Chart:
 
 @page.chart
 def curves(r: Records) -> Chart:
-    """The least validation loss up to each trial, mean over searches; None until a shape fits."""
+    """The highest validation accuracy up to each trial, mean over searches; None until a shape
+    fits."""
     so_far = {
         name: [
-            searches.least_so_far(t and t["validation_loss"] for t in search.values["tried"])
+            searches.highest_so_far(t and t["validation_accuracy"] for t in search.values["tried"])
             for search in searches_of(r, objective)
         ]
         for objective, name in SEARCHES.items()
     }
     return Chart(
-        searches.mean_rows(so_far, Unit.NATS),
+        searches.mean_rows(so_far),
         x=linear("trial", "trials"),
-        y=linear(label="least validation loss so far", unit="nats"),
+        y=percent("highest validation accuracy so far"),
         marks=[line(name, markers=False) for name in so_far],
     )
 
@@ -267,4 +266,4 @@ def rates(r: Records) -> Sequence[Row]:
     ]
 
 
-page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))
+page.power(design.TRUTHS)

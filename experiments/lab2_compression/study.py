@@ -12,7 +12,7 @@ sentences, order and steps, and differ in where the compression stands:
 Masks and formats stay in place in the training after them. Before them products are bfloat16 where
 that is fast; after them they are exact.
 
-Units: sizes as shares of the whole model's Linear weights, or in bits; losses in nats.
+Units: sizes as shares of the whole model's Linear weights, or in bits.
 """
 
 import copy
@@ -24,13 +24,13 @@ from torch import nn
 
 from experiments.lab2_compression import design
 from experiments.lab2_compression.design import AFTER, BETWEEN, FEED_FORWARD, OBJECTIVES, PLAIN
-from madl.compression.prune import prune_
+from madl.compression.prune import prune_, prune_inputs_
 from madl.compression.size import linear_bits
 from madl.errors import MadlError
 from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline, compressed, search
-from madl.training.data import Encoded
+from madl.training.data import Encoded, middle_batch
 from madl.training.models import NUM_LABELS
 from madl.training.search import Point, Space
 from madl.training.supernet import Supernet, part_of, size_space
@@ -41,7 +41,7 @@ Halves = tuple[Encoded, Encoded]
 SCHEDULES_TOGETHER = ((PLAIN, AFTER), (BETWEEN,))  # of one training
 RATES = {PLAIN: "plain_rate", AFTER: "after_rate", BETWEEN: "between_rate"}
 SEARCH_FIELDS = ("part", "objective", "sampler", "trials", "shape")  # that change no training
-MISFIT = -100.0  # of a trial that cannot have the size: below every loss, with the sign changed
+MISFIT = -1.0  # of a trial that cannot have the size: below every accuracy
 
 
 def run(params: Params, ctx: Context) -> Values:
@@ -111,14 +111,14 @@ def run_search(net: Supernet) -> Values:
         if shape is None:
             return MISFIT, {}
         judged = judge_in_trial(net, shape, schedules)[objective]
-        return -judged["validation_loss"], {"shape": list(shape.values()), **judged}
+        return judged["validation_accuracy"], {"shape": list(shape.values()), **judged}
 
     trials, best = search.run_study(net.ctx, params, space(net.shape), score)
     shape = shape_of_size(net, best.point)
     return {
         "chosen": list(shape.values()),
         "tried": [trial.notes or None for trial in trials],  # None: it cannot have the size
-        "startup": search.settings(str(params["sampler"])).get("startup_trials", 0),
+        "startup": sum(trial.at_random for trial in trials),
         **judge_in_full(net, shape),
     }
 
@@ -198,6 +198,11 @@ def train_schedules(
 
 
 def compress_(model: nn.Module, params: Params) -> None:
-    """Quantize weights, biases and inputs of every Linear layer, and mask its smallest weights."""
+    """Quantize weights, biases and inputs of every Linear layer, and remove its smallest weights
+    and inputs."""
     compressed.quantized_(model, params)
-    prune_(model, sparsity=float(params["sparsity"] or 0), method="l1")
+    smallest: Any = {"sparsity": float(params["sparsity"] or 0), "method": "l1"}
+    prune_(model, **smallest)
+    examples = baseline.load_splits(params).train.first(32 * design.CALIBRATION_SENTENCES)
+    batch = middle_batch(examples, design.CALIBRATION_SENTENCES)
+    prune_inputs_(model, **smallest, calibration=batch)

@@ -1,17 +1,23 @@
-"""More epochs of a search's trial, checked on sentences that it trains on and on others.
+"""Epochs of training, checked on the sentences that are trained on and on others.
 
 The training loss is that of every step, with dropout. The model is checked on validation before the
 first step, at parts of the first epoch and after every epoch. The one with the lowest validation
 loss is kept, so that it can be compared with the last one on sentences that chose neither. Products
 are bfloat16 where that is fast, in all checks alike.
 
-Units: losses in nats; an epoch is a pass over the sentences of the trial.
+A temperature divides a model's logits; it is fitted on validation, by the loss.
+Source: Guo et al. 2017, arXiv:1706.04599.
+
+Units: losses in nats; an epoch is a pass over all training sentences.
 """
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from experiments.lab2_overfitting import design
 from madl.logbook.experiment import Context
@@ -25,23 +31,23 @@ BEST, LAST = "best", "last"
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """Run one case: cut its shape out of the whole model, and train it on."""
+    """Run one case: cut its shape out of the whole model, and train it for epochs."""
     prefix = "shape_"
     shape = {name.removeprefix(prefix): params[name] for name in params if name.startswith(prefix)}
     return train_on(params, ctx, shape)
 
 
 def train_on(params: Params, ctx: Context, point: Point) -> Values:
-    """Train the sub-network of a point on its trial's sentences: losses, checks, judgements.
+    """Train the sub-network of a point on all sentences: losses, checks, judgements.
 
     Every check is on validation; some of them, that of the lowest validation loss and the last are
     on test, too. The last two are also judged on the training's own sentences.
     """
     net = Supernet(params, ctx)
-    examples, validation = net.trial_examples, baseline.load_splits(params).validation
-    epochs = int(params["more_epochs"] or 0)
-    recipe = baseline.training_recipe(params, prefix="trial_", epochs=epochs, bf16=net.bf16)
-    recipe = replace(recipe, seed=int(params["trial_draw"] or 0))  # the first epoch is the trial's
+    splits, epochs = baseline.load_splits(params), int(params["full_epochs"] or 0)
+    examples = splits.train.first(baseline.optional(params, "full_examples"))
+    recipe = baseline.training_recipe(params, prefix="full_", epochs=epochs, bf16=net.bf16)
+    recipe = replace(recipe, seed=int(params["trial_draw"] or 0))
     last = net.build(point, with_dropout=True)
     per_epoch = math.ceil(len(examples) / recipe.batch_size)
     checks: list[dict[str, Any]] = []
@@ -62,7 +68,7 @@ def train_on(params: Params, ctx: Context, point: Point) -> Values:
         nonlocal best
         if step not in validated_at(per_epoch, epochs):
             return
-        on = evaluate(last, validation, device=ctx.device, bf16=net.bf16)
+        on = evaluate(last, splits.validation, device=ctx.device, bf16=net.bf16)
         checks.append({"step": step, "loss": on.loss, "accuracy": on.accuracy})
         if on.loss == min(row["loss"] for row in checks):
             best = copy.deepcopy(last)
@@ -76,8 +82,15 @@ def train_on(params: Params, ctx: Context, point: Point) -> Values:
     models: dict[str, Any] = {}
     for name, model, step in ((BEST, best, best_step), (LAST, last, len(losses))):
         on = evaluate(model, examples, device=ctx.device, bf16=net.bf16)
-        own = {"accuracy": on.accuracy, "losses": [round(loss, 4) for loss in on.losses]}
-        models[name] = {"trained": own, "test": test(model, step)}
+        judged = test(model, step)
+        chosen = evaluate(model, splits.validation, device=ctx.device, bf16=net.bf16)
+        temperature = fitted_temperature(chosen.losses)
+        models[name] = {
+            "trained": {"accuracy": on.accuracy, "loss": on.loss},
+            "test": judged,
+            "temperature": temperature,
+            "cooled": [round(loss, 4) for loss in at_temperature(judged["losses"], temperature)],
+        }
     return {
         "losses": losses,
         "steps_per_epoch": per_epoch,
@@ -85,6 +98,28 @@ def train_on(params: Params, ctx: Context, point: Point) -> Values:
         "models": models,
         "best_step": best_step,
     }
+
+
+def at_temperature(losses: Sequence[float], temperature: float) -> list[float]:
+    """The losses of answers between two classes, had their logits been divided by a temperature.
+
+    With the right logit m above the other, a loss is log(1 + exp(-m)).
+    """
+    kept = np.maximum(losses, 1e-6)  # below, a loss has lost the digits of its logits
+    margins = -np.log(np.expm1(kept))
+    return np.logaddexp(0.0, -margins / temperature).tolist()
+
+
+def fitted_temperature(losses: Sequence[float]) -> float:
+    """The temperature of least mean loss, from a tenth to ten."""
+    from scipy.optimize import minimize_scalar
+
+    fit: Any = minimize_scalar(
+        lambda log_t: float(np.mean(at_temperature(losses, math.exp(log_t)))),
+        bounds=(-math.log(10), math.log(10)),
+        method="bounded",
+    )
+    return math.exp(fit.x)
 
 
 def validated_at(per_epoch: int, epochs: int) -> set[int]:

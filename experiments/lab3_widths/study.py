@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from madl.compression.quantize import set_module_
+from madl.compression.quantize import linear_layers, set_module_
 from madl.compression.roles import block
 from madl.formats.fixed import FixedPoint
 from madl.logbook.experiment import TUNING_SEED, Context
@@ -23,16 +23,17 @@ from madl.logbook.records import Params, Values
 from madl.training import baseline, precision, search
 from madl.training.precision import Operands
 from madl.training.train import evaluate
+from madl.training.trial import worth
 
-OVER_BUDGET = -100.0  # value of a trial that is not evaluated, less its bits: below any loss's
 WIDE, NARROW = "0", "1"  # digits of the formats between which an order decides
+UNIFORM = "one format for all"  # that a search may begin with
 
 
 def run(params: Params, ctx: Context) -> Values:
     """Run one case by its `part`; the tuning seed never meets the test split."""
     match params["part"]:
         case "search":
-            return search_mix(baseline.fine_tuned(params, ctx), params, ctx)
+            return search_mix(params, ctx)
         case "one format":
             return judge_single_formats(baseline.fine_tuned(params, ctx), params, ctx)
         case "sensitivity" if params["seed"] == TUNING_SEED:
@@ -88,12 +89,13 @@ def narrow_(model: nn.Module, order: Sequence[str], params: Params) -> str:
 # ---- on the tuning seed -------------------------------------------------------------------------
 
 
-def search_mix(model: nn.Module, params: Params, ctx: Context) -> Values:
-    """Search a mix, one format for each layer, of the least validation loss within a size.
+def search_mix(params: Params, ctx: Context) -> Values:
+    """Search a mix, one format for each layer, by what a trial is `worth`.
 
-    A mix of more bits than `params` allow is not evaluated: the more bits, the worse its value.
-    Returns the chosen mix, its bits and losses, and all trials.
+    The search begins with one format for all layers, each in turn, if `begin` says so. Returns the
+    chosen mix, its bits and its losses as quantized, and what every trial was worth.
     """
+    model = baseline.fine_tuned(params, ctx)
     offered, layers = offered_formats(params), precision.layer_names(model)
     widths = list(dict.fromkeys(operands.bits for operands in offered))
     num_points = len(offered) // len(widths)  # of places of the point at each width
@@ -112,12 +114,15 @@ def search_mix(model: nn.Module, params: Params, ctx: Context) -> Values:
         )
         digits = "".join(map(str, indices))
         bits = set_mix_(model, digits, params)
-        if params.get("budget") is not None and bits > float(params["budget"] or 0):
-            return OVER_BUDGET - bits, {"layers": digits, "bits": bits}
-        judged = baseline.judge_on_validation(model, params, ctx.device)
-        return -judged["validation_loss"], {"layers": digits, "bits": bits, **judged}
+        value, judged = worth(model, bits, params, ctx)
+        return value, {"layers": digits, "bits": bits, **judged}
 
-    trials, best = search.run_study(ctx, params, space, objective)
+    uniform = [
+        {name: (i % num_points if name.endswith("point") else i // num_points) for name in space}
+        for i in range(len(offered))
+    ]
+    begin = uniform if params.get("begin") == UNIFORM else ()
+    trials, best = search.run_study(ctx, params, space, objective, begin)
     digits = str(best.notes["layers"])
     bits = set_mix_(model, digits, params)
     return {
@@ -125,8 +130,8 @@ def search_mix(model: nn.Module, params: Params, ctx: Context) -> Values:
         "layers": digits,
         "bits": bits,
         **baseline.judge_on_validation(model, params, ctx.device),
-        "tried": [trial.notes.get("validation_loss") for trial in trials],  # None: over the budget
-        "settings": search.settings(str(params["sampler"])),
+        "tried": [trial.notes.get(str(params["by"])) for trial in trials],  # None: over the budget
+        "num_at_random": sum(trial.at_random for trial in trials),
     }
 
 
@@ -152,7 +157,9 @@ def mix_by_sensitivity(params: Params, ctx: Context) -> Values:
         digits = narrow_(model, sorted(moved, key=lambda layer: moved[layer]), params)
         bits = set_mix_(model, digits, params)
         judged = baseline.judge_on_validation(model, params, ctx.device)
-        return {"names": [*moved], "moved": moved, "layers": digits, "bits": bits, **judged}
+        sizes = [layer.weight.numel() for layer in linear_layers(model)]
+        chosen = {"names": [*moved], "sizes": sizes, "layers": digits, "bits": bits}
+        return {**chosen, "moved": moved, **judged}
 
     names = ("validation_examples", "formats", "budget")
     return search.memoized(ctx, baseline.recipe(params, names), make)
