@@ -7,6 +7,7 @@
   card.setAttribute("aria-label", "Evidence");
   card.innerHTML = '<iframe title="Evidence"></iframe><button type="button" aria-label="Close">×</button>';
   card.lastChild.onclick = () => card.hidePopover();
+  card.addEventListener("toggle", ({ newState }) => document.documentElement.classList.toggle("with-card", newState === "open"));
   let shown = null;
   addEventListener("click", (event) => {
     const link = event.target.closest?.('article a[href*="records/"][href$=".html"]');

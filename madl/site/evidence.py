@@ -24,11 +24,11 @@ COPY = Markup(
     '.then(()=>b.textContent="copied")'
 )
 SHELL = (
-    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    '<!doctype html>\n<html lang="en" class="evidence"><head><meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width, initial-scale=1"><title>{}</title>'
     '<link rel="icon" href="data:,"><base target="_top"><script>{}</script>'
     '<link rel="stylesheet" href="{}assets/face.css">'
-    '<link rel="stylesheet" href="{}assets/evidence.css"></head><body class="evidence"><main>'
+    '<link rel="stylesheet" href="{}assets/evidence.css"></head><body><main>'
     '<p><a href="../../{}.html">{}</a></p><h1>{}</h1>{}<table>{}</table>'
     '<pre><code>{}</code><button type="button" hidden>copy</button></pre>'
     '<p>The records whole: <a href="{}">{}</a>. The same <a href="{}.json">as JSON</a>.</p>'

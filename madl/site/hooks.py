@@ -40,6 +40,7 @@ NO_URL = (  # `cli.py` says it, too
     "no SITE_URL: shared addresses have no picture, and 404.html works at the root of a server "
     "alone; SITE_URL=https://… names where the site will be"
 )
+SHAPES = ("answer", "promise", "touch", "ledger")  # elements whose pages look otherwise
 NOT_FOUND = (
     "<h1>There is no such page</h1><p>It was moved, renamed or never written. All questions and "
     'their answers are on <a href="index.html">home</a>, every verdict is in the '
@@ -106,9 +107,10 @@ def _link(page: Any, shown: Any, *, is_numbered: bool) -> Markup:
 
 def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
     """The page's whole HTML with the title, text and picture that are shown where its address is
-    shared (Open Graph); called by MkDocs.
+    shared (Open Graph), and a class for each of `SHAPES` that it holds; called by MkDocs.
 
-    Whoever shows them wants whole addresses, which only a site with a `site_url` has.
+    Whoever shows them wants whole addresses, which only a site with a `site_url` has. A browser
+    would ask a style with `:has()` about each element that it adds to the page; not so a class.
     """
     description, image = page.meta.get("description"), unescape(page.meta.get("image") or "")
     site, address = config["site_name"], page.canonical_url
@@ -127,6 +129,8 @@ def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
         for name, text in graph.items()
         if text
     )
+    shapes = [f"with-{name} " for name in SHAPES if re.search(rf'class="{name}[ "]', page.content)]
+    output = output.replace('<article class="', '<article class="' + "".join(shapes), 1)
     return output.replace("</head>", "".join(tags) + "</head>", 1)
 
 

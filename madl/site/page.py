@@ -287,7 +287,7 @@ class PageCalls:
             live = explain.live(content, f"{figures}/{explain.OWN}", up=up)
         heading = f'<p class="title">{title}</p>\n' if title else ""
         return (
-            f'<figure id="{id}" {look} role="group" aria-label="{words(drawing.alt(content))}" '
+            f'<figure id="{id}" {look} aria-label="{words(drawing.alt(content))}" '
             f"data-search-exclude>\n{heading}{_panels(drawing.panels(content))}\n"
             f"<figcaption>{inline(caption)} "
             f'<a href="{data}" download>Data (CSV)</a></figcaption>\n{live}</figure>\n'

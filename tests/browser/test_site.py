@@ -54,6 +54,19 @@ def test_search_finds_the_page_of_a_word_on_a_server_and_in_a_folder(browser, si
         page.close()
 
 
+def test_the_index_of_the_search_is_asked_for_when_somebody_searches(browser, site, address):
+    asked: list[str] = []
+    page = browser.new_page()
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    page.goto(f"{address}index.html", wait_until="networkidle")
+    assert "search_index.json" not in asked
+    assert search(page, "MXFP4")
+    assert "search_index.json" in asked
+    page.goto(f"{address}formats.html?h=mxfp4", wait_until="networkidle")  # as a find's link
+    assert page.locator("article mark").count() > 0
+    page.close()
+
+
 def test_the_matrix_has_every_page(site):
     built = {str(path.relative_to(site)) for path in site.rglob("*.html")}
     assert {name for name in built if "records/" not in name} == set(PAGES)
