@@ -129,7 +129,7 @@ def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
         for name, text in graph.items()
         if text
     )
-    shapes = [f"with-{name} " for name in SHAPES if re.search(rf'class="{name}[ "]', page.content)]
+    shapes = [f"with-{name} " for name in SHAPES if re.search(rf'class="{name}[ "]', output)]
     output = output.replace('<article class="', '<article class="' + "".join(shapes), 1)
     return output.replace("</head>", "".join(tags) + "</head>", 1)
 

@@ -373,13 +373,17 @@ def _name_points(panel: Panel) -> None:
         if mark.kind == "level" and (value := panel.place(mark.value, panel.chart.y)) is not None:
             level = transform((panel.ax.get_xlim()[0], value))[1]
             taken.append(Bbox.from_bounds(frame.x0, level - 1, frame.width, 2))
+    bars = [Bbox(transform(bar)).padded(2) for mark in named for bar in marks.bars_of(panel, mark)]
     for x, y, text, (left, bottom) in points:
         wide = width(text, SMALL)
+        free = list[tuple[bool, Bbox, float, float, str]]()
         for dx, dy, side, down in PLACES if text else ():
             move = dx - SIDES[side] * wide, dy - down * SMALL
             box = Bbox.from_bounds(left + move[0], bottom + move[1], wide, SMALL)
             is_in = box.x0 > frame.x0 and box.y0 > frame.y0 and box.x1 <= panel.size.width
             if is_in and not any(box.overlaps(other) for other in taken):
-                taken.append(box)
-                panel.text(text, (x, y), (dx, move[1] + 2), ha=side)
-                break
+                free.append((any(map(box.overlaps, bars)), box, dx, move[1] + 2, side))
+        if free:
+            _, box, right, up, side = min(free, key=lambda place: place[0])  # first off bars
+            taken.append(box)
+            panel.text(text, (x, y), (right, up), ha=side)

@@ -185,20 +185,34 @@ def _points(panel: Panel, mark: Mark) -> None:
     for name, points in panel.series(mark).items():
         dx, dy = panel.xy(_shift(panel, name), 0.0)
         points = [(x + dx, y + dy, row) for x, y, row in points]
-        bars: list[tuple[tuple[float, float], tuple[float, float]]] = []
-        for x, y, row in points:
-            if ends := ends_of(row[y_column], panel.chart.y):
-                bars.append(((x, x), ends))
-            if ends := ends_of(row[x_column], panel.chart.x):
-                bars.append((ends, (y, y)))
-        if bars:
-            gap = float("nan")  # lifts the pen between two bars of one path
-            xs, ys = ([at for bar in bars for at in (*bar[i], gap)][:-1] for i in (0, 1))
+        if bars := _bars_of(panel, mark, points):
+            gap = (float("nan"), float("nan"))  # lifts the pen between two bars of one path
+            xs, ys = zip(*[at for bar in bars for at in (*bar, gap)][:-1])
             thin: dict[str, Any] = {"linewidth": 1.6, "alpha": 0.7}
             thin["color"] = HEX[panel.looks[name].color]
             panel.ax.plot(xs, ys, clip_on=panel.clips, gid=panel.tag(name), **thin)
         _dots(panel, name, [(x, y, row[x_column], row[y_column]) for x, y, row in points])
         _markers(panel, name, mark, panel.inside(points))
+
+
+Bar = tuple[tuple[float, float], tuple[float, float]]  # from an end to the other
+
+
+def bars_of(panel: Panel, mark: Mark) -> list[Bar]:
+    """The bars of the intervals of a mark's points, in the axes' units."""
+    series = panel.series(mark).values()
+    return [bar for points in series for bar in _bars_of(panel, mark, points)]
+
+
+def _bars_of(panel: Panel, mark: Mark, points: Sequence[tuple[float, float, Row]]) -> list[Bar]:
+    x_column, y_column = columns(panel.chart, mark)
+    bars: list[Bar] = []
+    for x, y, row in points:
+        if ends := ends_of(row[y_column], panel.chart.y):
+            bars.append(((x, ends[0]), (x, ends[1])))
+        if ends := ends_of(row[x_column], panel.chart.x):
+            bars.append(((ends[0], y), (ends[1], y)))
+    return bars
 
 
 def _dots(panel: Panel, name: str, points: Sequence[tuple[float, float, Any, Any]]) -> None:
