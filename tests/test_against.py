@@ -11,7 +11,7 @@ from tests.test_report import fill, words, write
 PROJECT = Project()
 CALLS = {page.name: PageCalls(PROJECT, page) for page in evidence()}
 ROW = (
-    '[[against]]\nstem = "toy"\nby = "report 1"\nreported = "It is 7."\noutcome = "wrong"\n'
+    '[[against]]\nstem = "toy"\nby = "report 1"\nreported = "It is 7."\noutcome = "does not hold"\n'
     'theirs = 7\nours = "one"\nmeasured = "{}"\n'
 )
 

@@ -112,14 +112,14 @@ def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
     (row,) = replication.rows(pages(mine, store))
     machine = one.run.host
     other = f"{', '.join(workloads.differences(there, here))}, {machine}"
-    assert row["agreement"] == "alike"
+    assert row["agreement"] == "same verdict"
     assert row.keys() >= {machine, other}
     (case,) = replication.claimed_cases(mine, store).listed("toy")
     refuting = replace(one, case=case, values={"square": 0}, run=replace(one.run, host="another"))
     publish([refuting], project.docs / "data" / "toy.jsonl")
     (shown,) = pages(mine, store)
     (row,) = replication.rows([shown])
-    assert row["agreement"] == "reversed, effects differ"
+    assert row["agreement"] == "verdict reversed, another size"
     assert row["another"].startswith("refuted")
     assert row["another"].endswith("difference −1\u00a0bit [−1.03, −0.972]")
     claim = disagreements.disagreement(shown, "grows")
@@ -142,14 +142,14 @@ def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
         report.write(mine, store)
         written = (project.docs / "labs" / "toy.md").read_text()
         assert answer in re.sub(r"<[^>]+>", "", written)
-    assert "<b>0 of 1</b> claims decided alike" in (project.docs / "ledger.md").read_text()
+    assert "<b>0 of 1</b> claims with the same verdict" in (project.docs / "ledger.md").read_text()
     later = replace(refuting.run, started="2099-01-01T00:00:00+00:00")
     larger = replace(refuting, values={"square": 9}, run=later)
     publish([larger], project.docs / "data" / "toy.jsonl")
     (row,) = replication.rows(pages(mine, store))
-    assert row["agreement"] == "alike, effects differ"
+    assert row["agreement"] == "same verdict, another size"
     report.write(mine, store)
-    assert "<b>1 of 1</b> claims decided alike" in (project.docs / "ledger.md").read_text()
+    assert "<b>1 of 1</b> claims with the same verdict" in (project.docs / "ledger.md").read_text()
 
 
 def with_fourth(sentence: str) -> str:
@@ -206,4 +206,4 @@ def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_n
     assert replication.rows(pages(mine, store)) == []
     publish(found, path)
     (row,) = replication.rows(pages(mine, store))
-    assert row["agreement"] == "alike"
+    assert row["agreement"] == "same verdict"

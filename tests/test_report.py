@@ -235,7 +235,7 @@ def test_other_data_stand_beside_and_say_what_replicates(plan):
     assert "profile full" in text
     ledger = (toy.docs / "ledger.md").read_text()
     for one in (ledger, text.partition("## Elsewhere")[2]):
-        row = r"is more than a half \| reversed, effects differ \| supported, .* \| refuted, "
+        row = r"is more than a half \| verdict reversed, another size \| supported, .* \| refuted, "
         assert re.search(row, one)
         assert re.search(r"theirs, a machine, earlier code \|$", one, re.MULTILINE)
 
@@ -245,7 +245,7 @@ def test_what_this_machine_cannot_run_is_borrowed_if_anybody_has_it_and_named(pl
     results.publish(own(plan).records("toy"), plan.project.docs / "data" / "toy.jsonl")
     shutil.rmtree(store.root / "records")
     assert report.write(plan, store).rows[0]["status"] == "answered"
-    assert "Measured on far away" in page(plan)
+    assert "Computed on far away" in page(plan)
     assert 'evidence: "published"' in page(plan)
     fill(plan, host="here")
     store.put(a_record(1, case=case, status="skipped", values={}, error="no such tool"))

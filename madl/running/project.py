@@ -49,7 +49,7 @@ class Reported:
                     raise ValueError(f"{column!r} is {value!r}, neither a text nor a number")
 
 
-Outcome = Literal["wrong", "half right", "holds"]
+Outcome = Literal["does not hold", "holds in part", "holds"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

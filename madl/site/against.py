@@ -77,7 +77,7 @@ def _row(row: Against, calls: PageCalls, id: str) -> str:
         f'<section class="versus" id="{id}" markdown data-search-exclude>\n',
         f'<p class="told">{chip(row.outcome)} <small>Reported by {words(row.by)}</small> '
         f"{inline(row.reported)}{link}</p>\n",
-        f'<div class="found" markdown>\n<small>Measured</small> {answer}\n</div>\n',
+        f'<div class="found" markdown>\n<small>Found here</small> {answer}\n</div>\n',
         f'<div class="thumb chart">{drawn}</div>\n' if drawn else "",
         f"[{inline(calls.title())}]({calls.page.path})\n{{ .asks }}\n",
         "</section>\n",

@@ -3,8 +3,8 @@
 Left out are source maps, the search stemmers of other languages, and the second copy of the search
 index: the offline plugin writes it as a script, which pages load wherever they are opened from. The
 search finds words of pages, but not in cells of tables, which alone say nothing, nor in quoted
-files. A number keeps its unit on its line. The page for unknown addresses opens from a folder, too,
-and from any address of a server.
+files. A number keeps its unit on its line, a sentence its verdict. The page for unknown addresses
+opens from a folder, too, and from any address of a server.
 """
 
 import json
@@ -68,6 +68,7 @@ def on_page_content(html: str, *, page: Any, **_: Any) -> str:
         for problem in limits.problems(html):
             log.log(level, "%s: %s", page.file.src_path, problem)
     html = re.sub(r"<table(?=[ >])", "<table data-search-exclude", html)
+    html = re.sub(r'\s+(?=<a class="mark )', "\N{NO-BREAK SPACE}", html)  # not alone on a line
     cited = r'(<span class="filename">[^<]*, line \d+</span><pre)'  # a file of the repository
     html = re.sub(cited, r"\1 data-search-exclude", html)
     parts = re.split(r"(<(pre|code|script)\b.*?</\2>|<[^>]*>)", html, flags=re.DOTALL)

@@ -234,14 +234,17 @@ class PageCalls:
             len({record.case.params.get(SEED) for record in records} - {None})
             for records in (view.own, view.further)
         )
-        parts = [f"Measured on {inline(view.machine)}, {inline(view.date)}"]
+        size = _test_size(view)
+        is_timed = any(view.experiment.runs_alone(record.case.params) for record in view.own)
+        done = "Measured" if size or is_timed else "Computed"
+        parts = [f"{done} on {inline(view.machine)}, {inline(view.date)}"]
         parts += [
             f"{pluralize(len(lent), 'case')} that it cannot run on {inline(host)}, {_date(lent)}"
             for host, lent in view.lent.items()
         ]
         if view.plan.profile.name == "smoke":
             parts.append("proves that it runs; its numbers mean nothing")
-        if size := _test_size(view):
+        if size:
             workload = view.plan.workload
             model, data = (
                 f" ({words(workload[key])})" if key in workload else ""
@@ -306,8 +309,9 @@ class PageCalls:
         whole = markdown_table(all_rows, chart=chart)
         if rows is None or len(all_rows) <= rows:
             return whole
-        return (
-            f"{markdown_table(all_rows[:rows], chart=chart)}\n"
+        first = markdown_table(all_rows[:rows], chart=chart)
+        return (  # on paper, where what is folded is open, only once
+            f'<div class="unprinted" markdown>\n\n{first}\n</div>\n\n'
             f'??? abstract "All {len(all_rows)} rows"\n\n{textwrap.indent(whole, "    ")}\n'
         )
 
@@ -526,12 +530,12 @@ def _printable(text: str) -> str:
 
 
 def markdown_table(rows: Sequence[Row], chart: Chart | None = None) -> str:
-    """Rows as a Markdown table: numbers to the right, "not run here" for None.
+    """Rows as a Markdown table: numbers and estimates to the right, "not run here" for None.
 
     Columns that `chart` draws have the units of its values' axis.
     """
     columns = list({column: None for row in rows for column in row})
-    numeric = {c: all(isinstance(row.get(c), int | float) for row in rows) for c in columns}
+    numeric = {c: _are_numbers([row.get(c, "") for row in rows]) for c in columns}
     drawn = {mark.column for mark in chart.marks} if chart else set[str | None]()
     axis = chart and chart.value_axis
     lines = [
@@ -544,12 +548,22 @@ def markdown_table(rows: Sequence[Row], chart: Chart | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _are_numbers(cells: Sequence[Any]) -> bool:
+    """Whether a column has numbers or estimates alone, and one at least; some may be missing."""
+    known = [
+        cell for cell in cells if cell is not None and not (isinstance(cell, str) and not cell)
+    ]
+    return bool(known) and all(
+        isinstance(c, int | float) or isinstance(estimated(c), Estimate) for c in known
+    )
+
+
 def _cell(value: Any, axis: Axis | None = None) -> str:
     """A cell as text: an estimate with its interval, None as "not run here"."""
     estimate = estimated(value)
     if isinstance(estimate, Estimate):
         text = f"{estimate:{'+i' if estimate.unit is Unit.POINTS else 'i'}}"
-        return text.replace(", ", ",\u00a0") if estimate.unit is Unit.PERCENT else text
+        return re.sub(r"\[.*?\]", r'<small class="whole">\g<0></small>', text)
     if value is None:
         return NOT_RUN
     if isinstance(value, bool):

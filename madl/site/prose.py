@@ -44,7 +44,10 @@ STATES = {
 }
 EFFECTS = "effects.csv"  # the effects behind a page's claims, a line for each unit
 CASES = "cases.zip"  # the records behind a page's numbers and claims, a line of JSON each
-MARKS = {"supported": "✓", "refuted": "✓", "undecided": "?", "not measured": "…"}  # decided, or not
+MARKS = {  # of verdicts: decided, or not
+    **dict.fromkeys(("supported", "refuted"), "✓ decided"),
+    **{"undecided": "? undecided", "not measured": "… not measured"},
+}
 BLOCK = "_claim_block"  # the function `claim_block` in a template's context
 _FIELDS = "_claim"  # its result, inside a block
 
@@ -215,14 +218,14 @@ class NumberLink:
 
 
 def mark(result: Result, *, disagrees: bool = False) -> Markup:
-    """The verdict, or that runs disagree, as a small sign that leads to the claim's row in the
-    table of claims.
+    """Whether the claim was decided, or that runs disagree, as a small label that leads to the
+    claim's row in the table of claims.
     """
     assert result.verdict is not None
     kind, sign = result.verdict.replace(" ", "-"), MARKS[result.verdict]
-    says = f"{result.verdict}: how sure"
     if disagrees:
-        kind, sign, says = "disagree", "≠", f"{result.verdict} here, runs disagree: how sure"
+        kind, sign = "disagree", "≠ runs disagree"
+    says = f"{sign}: {result.verdict}{' here' * disagrees}, how sure"
     link = '<a class="mark {}" href="#claim-{}" data-n="{}" aria-label="{}">{}</a>'
     return html(link, kind, Markup(result.name), says, says, sign)
 

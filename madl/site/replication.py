@@ -27,7 +27,12 @@ log = logging.getLogger(__name__)
 
 DECIDED = ("supported", "refuted")
 # how the verdicts of a claim's runs agree, the worst first
-AGREEMENT = ("reversed", "decided in some", "decided in none", "alike")
+REVERSED, IN_SOME, IN_NONE, ALIKE = AGREEMENT = (
+    "verdict reversed",
+    "decided in some runs",
+    "decided in no run",
+    "same verdict",
+)
 
 
 def replicated(pages: Iterable[Page]) -> Iterator[tuple[Page, Result, list[OtherRun]]]:
@@ -48,7 +53,7 @@ def rows(pages: Iterable[Page]) -> list[Row]:
         {
             "question": page.questions[0].id if page.questions else page.name,
             "hypothesis": own.hypothesis.rstrip("."),
-            "agreement": alike + ", effects differ" * any(run.differs for run in others),
+            "agreement": alike + ", another size" * any(run.differs for run in others),
             run_name(page.view): _summary(own),
             **{run_name(run.view): _beside(run) for run in others},
         }
@@ -71,7 +76,7 @@ def _beside(run: OtherRun) -> str:
 
 
 def summary(page: Page) -> str:
-    """Counts of a page's primary claims by how their runs agree: "2 alike; 1 reversed"."""
+    """How many of a page's primary claims agree how: "2 same verdict; 1 verdict reversed"."""
     counts = Counter(row["agreement"] for row in rows([page]))
     parts = [f"{count} {agreement}" for agreement, count in counts.items()]
     return "; ".join(parts) or "no other published run"
@@ -81,10 +86,10 @@ def agreement(own: Result, others: Iterable[OtherRun]) -> str:
     """How the verdicts of a claim in its runs agree: one of `AGREEMENT`."""
     distinct = {own.decided, *(run.other.decided for run in others)}
     if distinct.issuperset(DECIDED):
-        return "reversed"
+        return REVERSED
     if distinct.isdisjoint(DECIDED):
-        return "decided in none"
-    return "alike" if len(distinct) == 1 else "decided in some"
+        return IN_NONE
+    return ALIKE if len(distinct) == 1 else IN_SOME
 
 
 # ---- what primary claims read, run again --------------------------------------------------------

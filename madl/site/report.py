@@ -322,15 +322,16 @@ def _totals(state: Ledger, rendered: Sequence[Page]) -> Markup:
     """
     counts = Counter(claim["verdict"] for row in state.rows for claim in row["claims"])
     claims = replication.replicated(rendered)
-    alike = [replication.agreement(own, others) == "alike" for _, own, others in claims]
+    alike = [replication.agreement(own, others) == replication.ALIKE for _, own, others in claims]
     again = [page.again for page in rendered if page.again]
     run, cases = sum(part.run for part in again), sum(part.cases for part in again)
     totals = [
         (f"{state.count('answered')} of {len(state.rows)}", "questions answered"),
         *((str(counts[verdict]), verdict) for verdict in prose.MARKS),
-        (f"{sum(alike)} of {len(alike)}", "claims decided alike in every other run"),
-        (f"{run:,} of {cases:,}", "cases run again here"),
+        (f"{sum(alike)} of {len(alike)}", "claims with the same verdict in every run"),
     ]
+    if run:
+        totals.append((f"{run:,} of {cases:,}", "cases run again here"))
     items = (html("<li><b>{}</b> {}</li>", count, noun) for count, noun in totals)
     return html('<ul class="totals">{}</ul>\n', Markup().join(items))
 
@@ -391,11 +392,16 @@ def _replication_table(pages: Sequence[Page]) -> str:
 
 
 def _ledger_table(state: Ledger, shown: Mapping[str, PageCalls]) -> str:
-    """A Markdown table of all questions: answer, verdicts, replications, cases run again."""
+    """A Markdown table of all questions: answer, verdicts, replications; cases run again, if any
+    were.
+    """
+    again = {stem: calls.page.again for stem, calls in shown.items() if calls.page.again}
+    is_again = any(part.run for part in again.values())
+    heads = ["Question", "Answer", "Verdicts", "Replicates?", *["Run again here"] * is_again]
     lines = [
         '<div class="ledger sortable" markdown data-search-exclude>\n',
-        "| Question | Answer | Verdicts | Replicates? | Run again here |",
-        "| :-- | :-- | :-- | :-- | :-- |",
+        "| " + " | ".join(heads) + " |",
+        "| :-- " * len(heads) + "|",
     ]
     for row in state.rows:
         title = inline(f"{row['id']} {row['title']}")
@@ -408,9 +414,10 @@ def _ledger_table(state: Ledger, shown: Mapping[str, PageCalls]) -> str:
             for verdict in prose.MARKS
             if verdict in row["verdicts"]
         )
-        again = calls.page.again if calls else None
-        repeated = f"{again.run} of {again.cases} cases" if again and again.run else "no"
         alike = replication.summary(calls.page) if calls and verdicts else ""
-        cells = (asks, home.answer(row, calls), verdicts or "no claim", alike, repeated)
+        cells = [asks, home.answer(row, calls), verdicts or "no claim", alike]
+        if is_again:
+            part = again.get(row["stem"])
+            cells.append(f"{part.run} of {part.cases} cases" if part and part.run else "no")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n\n</div>\n"
