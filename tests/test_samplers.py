@@ -53,9 +53,9 @@ def test_choices_of_one_draw_are_a_pair_and_studies_of_one_model_are_averaged(re
     assert (made.units, made.population) == (2, "models")
     assert made.by_unit == pytest.approx((20 / TEST, 50 / TEST))
     made = lab.a_search_finds_a_better_model(records).comparison
-    assert (made.units, made.by_unit) == (2, pytest.approx((-20 / TEST, -15 / TEST)))
-    trained = lab.tpe_beside_whole_trained(records).comparison
-    assert trained.by_unit == pytest.approx((30 / TEST, 35 / TEST))
+    assert (made.units, made.by_unit) == (2, pytest.approx((30 / TEST, 35 / TEST)))
+    alone = lab.tpe_beside_left_alone(records).comparison
+    assert alone.by_unit == pytest.approx((-20 / TEST, -15 / TEST))
 
 
 def test_a_study_chooses_the_most_accurate_of_equal_ones_the_first(records):

@@ -1,8 +1,9 @@
 """Question 2.3: more training of the best model of the searches, and of the whole model.
 
-The best model of a seed is the trial with the highest validation accuracy of all its studies. It is
-cut anew and trained for epochs over all training sentences; so is the first seed's whole model. The
-model at the end is compared with that of least validation loss.
+The best model of a seed is the choice of its studies with the highest validation accuracy. It is
+cut anew and trained for five epochs over all training sentences; so is the first seed's whole
+model. The model at the end is compared with the same one trained for one epoch, as the studies
+train it, and with that of least validation loss on the way.
 
 Units: losses in nats.
 """
@@ -16,14 +17,14 @@ from typing import Any
 
 from experiments.lab2_overfitting import design
 from experiments.lab2_samplers.records import STEM as SEARCH
-from experiments.lab2_samplers.records import best_trial, draw_of, full_params
+from experiments.lab2_samplers.records import best_choice, draw_of, full_params
 from madl.logbook import stats
-from madl.logbook.arms import Arm, arm
+from madl.logbook.arms import SEED, Arm, arm
 from madl.logbook.charts import Chart, level, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import CUT, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact, percentage
-from madl.logbook.records import Params, Record, Records, Row
+from madl.logbook.records import Params, Record, Records, Row, Scalar
 from madl.logbook.searches import mean_estimate
 from madl.logbook.values import Unit, number, per_cent
 from madl.training import baseline
@@ -41,27 +42,34 @@ RIGHT = math.log(2)  # of two classes, the loss below which an answer is right
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    def training(seed: int) -> Params:
-        return {
-            **baseline.drawn_params(plan, seed),
-            **full_params(plan),
-            "trial_draw": draw_of(seed),
-            "full_epochs": plan.profile.choose(smoke=2, quick=design.EPOCHS),
-        }
+    def training(seed: int, full: Params, draw: Scalar) -> Params:
+        epochs = {"full_epochs": plan.profile.choose(smoke=2, quick=design.EPOCHS)}
+        return {**baseline.drawn_params(plan, seed), **full, "trial_draw": draw, **epochs}
 
     for seed in plan.seeds:
-        _, point = best_trial(plan.records(SEARCH), seed)
+        study, point = best_choice(plan.records(SEARCH), seed)
+        its = study.case.params  # the draw and the rate at which it was trained for an epoch
+        full = full_params(plan, float(its["full_learning_rate"] or 0))
         shape = {f"shape_{name}": size for name, size in point.items()}
-        yield {"model_of": CUT_MODEL, **training(seed), **shape}
-    yield {"model_of": WHOLE, **training(plan.seeds[0])}
+        yield {"model_of": CUT_MODEL, **training(seed, full, its["trial_draw"]), **shape}
+    first = plan.seeds[0]
+    yield {"model_of": WHOLE, **training(first, full_params(plan), draw_of(first))}
 
 
 def trainings(r: Records, model: str) -> Records:
     return r.of_experiment(STEM).all(model_of=model)
 
 
+def after_one_epoch(r: Records) -> Arm:
+    """The best cut of each seed after the one epoch that its study trains it for."""
+    seeds = (baseline.integer(t.case.params, SEED) for t in trainings(r, CUT_MODEL))
+    studies = tuple(best_choice(r, seed)[0] for seed in seeds)
+    return Arm(label=f"{MODELS[CUT_MODEL]}, one epoch", records=studies, within=("judged",))
+
+
 def tested(r: Records, model: str, when: str) -> Arm:
-    """A model where validation prefers it ("best") or at the end ("last"), on the test split."""
+    """A model on the test split: where validation prefers it by its loss ("best") or its accuracy
+    ("peak"), or at the end ("last")."""
     return arm(
         r.of_experiment(STEM), f"{MODELS[model]}, {when}", "models", when, "test", model_of=model
     )
@@ -74,10 +82,22 @@ def losses(training: Record, when: str) -> list[float]:
 
 @page.claim(primary=True)
 def it_overfits(r: Records) -> Contrast:
-    """Training on overfits: from its lowest validation loss to the end, the best searched model's
-    test accuracy falls by more than a point."""
-    best, last = (tested(r, CUT_MODEL, when) for when in ("best", "last"))
-    return compare(best, last).more_than(design.FALL)
+    """Training for longer overfits: after five epochs the best searched model is more than a point
+    less accurate than after one."""
+    return compare(after_one_epoch(r), tested(r, CUT_MODEL, "last")).more_than(design.FALL)
+
+
+@page.claim
+def falls_from_least_loss(r: Records) -> Contrast:
+    """The best searched model's accuracy at its lowest validation loss less that at the end."""
+    return compare(tested(r, CUT_MODEL, "best"), tested(r, CUT_MODEL, "last"))
+
+
+@page.claim
+def falls_from_peak(r: Records) -> Contrast:
+    """The best searched model's accuracy at its highest validation accuracy less that at the
+    end."""
+    return compare(tested(r, CUT_MODEL, "peak"), tested(r, CUT_MODEL, "last"))
 
 
 @page.claim
@@ -153,14 +173,19 @@ def best_epoch(r: Records, select: Callable[[Iterable[float]], float]) -> ExactV
 
 
 def accuracy_change(r: Records, select: Callable[[Iterable[float]], float]) -> ExactValue:
-    """The best cut's change of test accuracy, in points, in the model that `select` picks."""
-    change = compare(tested(r, CUT_MODEL, "last"), tested(r, CUT_MODEL, "best"))
+    """The best cut's change of test accuracy from one epoch to five, in points, in the model that
+    `select` picks."""
+    change = compare(tested(r, CUT_MODEL, "last"), after_one_epoch(r))
     points = round(100 * select(change.comparison.by_unit), 1)
     return exact(points, trainings(r, CUT_MODEL), "points")
 
 
 page.numbers(
     rise=loss_rises,
+    from_least_loss=falls_from_least_loss,
+    from_peak=falls_from_peak,
+    one_epoch=after_one_epoch,
+    five_epochs=partial(tested, model=CUT_MODEL, when="last"),
     cooled_rise=cooled_loss_rises,
     least_change=partial(accuracy_change, select=min),
     most_change=partial(accuracy_change, select=max),
@@ -234,7 +259,10 @@ def accuracy(r: Records) -> Chart:
 @page.table
 def models(r: Records) -> Sequence[Row]:
     """Each model at "best" and "last": on test and on its own sentences, means over the seeds."""
-    rows: list[Row] = []
+    short = after_one_epoch(r)
+    rows: list[Row] = [
+        {"model": short.label, "test accuracy": short, "test loss": short.loss},
+    ]
     for (model, title), (when, at) in product(MODELS.items(), TITLES.items()):
         judged = tested(r, model, when)
         own = [record.values["models"][when]["trained"] for record in trainings(r, model)]

@@ -3,7 +3,7 @@
 The training loss is that of every step, with dropout. The model is checked on validation before the
 first step, at parts of the first epoch and after every epoch. The one with the lowest validation
 loss is kept, so that it can be compared with the last one on sentences that chose neither. Products
-are bfloat16 where that is fast, in all checks alike.
+are bfloat16 where that is fast, in training and on validation; test is judged in float32.
 
 A temperature divides a model's logits; it is fitted on validation, by the loss.
 Source: Guo et al. 2017, arXiv:1706.04599.
@@ -27,7 +27,7 @@ from madl.training.search import Point
 from madl.training.supernet import Supernet
 from madl.training.train import evaluate, train
 
-BEST, LAST = "best", "last"
+BEST, PEAK, LAST = "best", "peak", "last"
 
 
 def run(params: Params, ctx: Context) -> Values:
@@ -40,8 +40,9 @@ def run(params: Params, ctx: Context) -> Values:
 def train_on(params: Params, ctx: Context, point: Point) -> Values:
     """Train the sub-network of a point on all sentences: losses, checks, judgements.
 
-    Every check is on validation; some of them, that of the lowest validation loss and the last are
-    on test, too. The last two are also judged on the training's own sentences.
+    Every check is on validation and test. The model of the lowest validation loss ("best") and the
+    last are also judged on the training's own sentences; that of the highest validation accuracy is
+    the "peak".
     """
     net = Supernet(params, ctx)
     splits, epochs = baseline.load_splits(params), int(params["full_epochs"] or 0)
@@ -57,9 +58,7 @@ def train_on(params: Params, ctx: Context, point: Point) -> Values:
     def test(model: Any, step: int) -> Values:
         """Judge on test, once for each step."""
         if step not in tests:
-            tests[step] = baseline.judge_on_test(
-                model, params, ctx.device, keep_losses=True, bf16=net.bf16
-            )
+            tests[step] = baseline.judge_on_test(model, params, ctx.device, keep_losses=True)
         return tests[step]
 
     def check(step: int) -> None:
@@ -72,9 +71,7 @@ def train_on(params: Params, ctx: Context, point: Point) -> Values:
         checks.append({"step": step, "loss": on.loss, "accuracy": on.accuracy})
         if on.loss == min(row["loss"] for row in checks):
             best = copy.deepcopy(last)
-        if step in tested_at(per_epoch, epochs):
-            values = test(last, step)
-            checks[-1]["test"] = {name: values[name] for name in values if name != "losses"}
+        checks[-1]["test"] = without_losses(test(last, step))
 
     check(0)
     losses = train(last, examples, recipe, device=ctx.device, after_step=check)
@@ -85,19 +82,27 @@ def train_on(params: Params, ctx: Context, point: Point) -> Values:
         judged = test(model, step)
         chosen = evaluate(model, splits.validation, device=ctx.device, bf16=net.bf16)
         temperature = fitted_temperature(chosen.losses)
+        tested = evaluate(model, splits.test, device=ctx.device)  # its losses unrounded
         models[name] = {
             "trained": {"accuracy": on.accuracy, "loss": on.loss},
             "test": judged,
             "temperature": temperature,
-            "cooled": [round(loss, 4) for loss in at_temperature(judged["losses"], temperature)],
+            "cooled": [round(loss, 4) for loss in at_temperature(tested.losses, temperature)],
         }
+    peak_step = max(checks, key=lambda row: row["accuracy"])["step"]
+    models[PEAK] = {"test": without_losses(tests[peak_step])}
     return {
         "losses": losses,
         "steps_per_epoch": per_epoch,
         "checks": checks,
         "models": models,
         "best_step": best_step,
+        "peak_step": peak_step,
     }
+
+
+def without_losses(judged: Values) -> Values:
+    return {name: judged[name] for name in judged if name != "losses"}
 
 
 def at_temperature(losses: Sequence[float], temperature: float) -> list[float]:
@@ -114,11 +119,11 @@ def fitted_temperature(losses: Sequence[float]) -> float:
     """The temperature of least mean loss, from a tenth to ten."""
     from scipy.optimize import minimize_scalar
 
-    fit: Any = minimize_scalar(
-        lambda log_t: float(np.mean(at_temperature(losses, math.exp(log_t)))),
-        bounds=(-math.log(10), math.log(10)),
-        method="bounded",
-    )
+    def mean_loss(log_t: float) -> float:
+        return float(np.mean(at_temperature(losses, math.exp(log_t))))
+
+    ends = (-math.log(10), math.log(10))
+    fit: Any = minimize_scalar(mean_loss, bounds=ends, method="bounded")
     return math.exp(fit.x)
 
 
@@ -126,8 +131,3 @@ def validated_at(per_epoch: int, epochs: int) -> set[int]:
     """The steps of checks: before the first step, in the first epoch, and after every epoch."""
     within = {round(part * per_epoch) for part in design.LOOKS}
     return within | {epoch * per_epoch for epoch in range(epochs + 1)}
-
-
-def tested_at(per_epoch: int, epochs: int) -> set[int]:
-    """The steps of checks on test: after every other epoch, the last among them."""
-    return {epoch * per_epoch for epoch in range(epochs, 0, -2)}

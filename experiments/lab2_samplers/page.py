@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 from experiments.lab2_samplers import design
-from experiments.lab2_samplers.records import STEM, Point, draw_of, full_params, trials
+from experiments.lab2_samplers.records import STEM, Point, choice, draw_of, full_params, trials
 from madl.logbook import searches, stats
 from madl.logbook.arms import SEED, Arm, arm
 from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent, span
@@ -29,7 +29,10 @@ page = Experiment(
     title="Architecture search: random, grid, TPE", needs=("baseline",), requires=(CUT,)
 )
 
-SAMPLERS = {"random": "Random", "grid": "Grid", "tpe": "TPE"}
+SAMPLERS = {
+    **{"random": "Random", "grid": "Grid", "tpe": "TPE"},
+    design.OLDER: "TPE, each parameter alone",
+}
 STUDIES = "studies"
 SIZES = {  # fields of `BertConfig`, and how they are shown
     "num_hidden_layers": "{} layers",
@@ -59,24 +62,27 @@ def study_params(plan: Plan, sampler: str, cut_rate: float, whole_rate: float) -
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
-    base, tried = trial_params(plan, TUNING_SEED), design.RATES_TRIED
+    base = trial_params(plan, TUNING_SEED)
     yield {**base, "part": "left alone"}
-    for rate in plan.profile.choose(smoke=tried["whole"][:1], quick=tried["whole"]):
-        yield {**base, "part": "whole", **full_params(plan, rate)}
-    for rate in plan.profile.choose(smoke=tried["cut"][:1], quick=tried["cut"]):
-        for sampler in ("tpe", "random"):
-            yield {**base, **study_params(plan, sampler, rate, rate)}
+    for model, tried in design.RATES_TRIED.items():
+        for rate in plan.profile.choose(smoke=tried[:1], quick=tried):
+            if model == "whole":
+                yield {**base, "part": "whole", **full_params(plan, rate)}
+            else:
+                yield {**base, **study_params(plan, model, rate, rate)}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    first, cut, whole = trial_params(plan, plan.seeds[0]), *design.RATES.values()
+    first, whole = trial_params(plan, plan.seeds[0]), design.RATES["whole"]
     yield {**first, "part": "audit"}
     yield {**first, "part": "beginning", "sampler": "random", "trials": design.SHORT_TRIALS}
     for seed in plan.seeds:
         for study in range(design.DRAWS_A_SEED):
             for sampler in design.SAMPLERS:
-                yield {**trial_params(plan, seed, study), **study_params(plan, sampler, cut, whole)}
+                rate = design.RATES[design.LIKE.get(sampler, sampler)]
+                params = study_params(plan, sampler, rate, whole)
+                yield {**trial_params(plan, seed, study), **params}
         yield {**trial_params(plan, seed), "part": "whole", **full_params(plan, whole)}
 
 
@@ -92,14 +98,12 @@ def studies(r: Records, sampler: str) -> Records:
 
 
 def chosen_at(study: Record) -> int:
-    """The number of the trial that a study chose: of the highest accuracy, of equal ones the
-    first."""
-    accuracies = study.values["accuracies"]
-    return accuracies.index(max(accuracies)) + 1
+    """The number of the trial that a study chose."""
+    return study.values["accuracies"].index(choice(study)[0]) + 1
 
 
 def chosen_point(study: Record) -> Point:
-    return trials(study)[chosen_at(study) - 1][1]
+    return choice(study)[1]
 
 
 def so_far(study: Record) -> list[float]:
@@ -115,14 +119,12 @@ def choices(r: Records, sampler: str) -> Arm:
 
 def whole_trained(r: Records) -> Arm:
     """The whole model, trained in full as well, once a seed, on test."""
-    return arm(r.of_experiment(STEM), "whole model, trained as long", "judged", part="whole")
+    return arm(r.of_experiment(STEM), "starting model, trained as long", "judged", part="whole")
 
 
-def whole(r: Records) -> Arm:
-    """The starting model, left alone or trained in full, as validation loss prefers; one a seed."""
-    return replace(
-        baseline.fp32(r) if design.IS_WHOLE_LEFT_ALONE else whole_trained(r), label="starting model"
-    )
+def left_alone(r: Records) -> Arm:
+    """The starting model as it is, one a seed."""
+    return replace(baseline.fp32(r), label="starting model")
 
 
 def beside(models: Arm, chosen: Arm) -> Arm:
@@ -139,31 +141,37 @@ def tpe_chooses_better(r: Records) -> Contrast:
 
 
 @page.claim(primary=True)
-def a_search_finds_a_better_model(r: Records) -> Contrast:
-    """What TPE's studies choose, trained in full, is more accurate than the starting model: left
-    alone or trained as long, whichever validation loss prefers."""
-    tpe = choices(r, "tpe")
-    return compare(tpe, beside(whole(r), tpe))
-
-
-@page.claim
-def tpe_beside_grid(r: Records) -> Contrast:
-    """TPE's choices over Grid's, trained in full."""
+def tpe_chooses_better_than_grid(r: Records) -> Contrast:
+    """Trained in full, what TPE's studies choose is more accurate than what Grid's choose."""
     return compare(choices(r, "tpe"), choices(r, "grid"))
 
 
-@page.claim
-def tpe_beside_whole_trained(r: Records) -> Contrast:
-    """TPE's choices over the whole model, both trained in full."""
+@page.claim(primary=True)
+def a_search_finds_a_better_model(r: Records) -> Contrast:
+    """What TPE's studies choose is more accurate than the model that all are cut from, both trained
+    in full."""
     tpe = choices(r, "tpe")
     return compare(tpe, beside(whole_trained(r), tpe))
 
 
 @page.claim
+def tpe_beside_left_alone(r: Records) -> Contrast:
+    """TPE's choices, trained in full, over the starting model as it is."""
+    tpe = choices(r, "tpe")
+    return compare(tpe, beside(left_alone(r), tpe))
+
+
+@page.claim
 def random_beside_whole(r: Records) -> Contrast:
-    """Random's choices over the starting model that TPE's are held against."""
+    """Random's choices over the starting model, both trained in full."""
     random = choices(r, "random")
-    return compare(random, beside(whole(r), random))
+    return compare(random, beside(whole_trained(r), random))
+
+
+@page.claim
+def parameters_together(r: Records) -> Contrast:
+    """TPE's choices over those of TPE that draws each parameter alone."""
+    return compare(choices(r, "tpe"), choices(r, design.OLDER))
 
 
 def startup(r: Records) -> int:
@@ -216,8 +224,10 @@ page.numbers(
     tpe=partial(choices, sampler="tpe"),
     random=partial(choices, sampler="random"),
     grid=partial(choices, sampler="grid"),
-    whole=whole,
-    over_grid=tpe_beside_grid,
+    whole=whole_trained,
+    left_alone=left_alone,
+    over_left_alone=tpe_beside_left_alone,
+    over_older=parameters_together,
     kept=lambda r: kept(studies(r, "tpe")),
     trials=lambda r: exact(len(so_far(studies(r, "tpe")[0])), studies(r, "tpe")),
     startup=lambda r: exact(startup(r), studies(r, "tpe")),
@@ -280,7 +290,7 @@ def scores(study: Record, name: str, value: Any) -> list[float]:
 @page.table
 def samplers(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
-    for sampler in ("tpe", "random", "grid"):
+    for sampler in ("tpe", design.OLDER, "random", "grid"):
         sampled = studies(r, sampler)
         best = [so_far(study)[-1] for study in sampled]
         row = {
@@ -301,7 +311,7 @@ def samplers(r: Records) -> Sequence[Row]:
 def chosen(r: Records) -> Sequence[Row]:
     """Test accuracy of every study's choice and of the starting model, by draw; TPE's shapes."""
     arms = [choices(r, sampler) for sampler in ("tpe", "random", "grid")]
-    arms.append(beside(whole(r), arms[0]))
+    arms.append(beside(whole_trained(r), arms[0]))
     return [
         {
             "model": study.case.params[SEED],
@@ -346,7 +356,9 @@ def rates(r: Records) -> Sequence[Row]:
     }
     alone = r.tuning.single(part="left alone").values["validation_loss"]
     first: Row = {"model": "starting model, left alone", "no training": f"{alone:.4f}"}
-    return [first, *searches.rate_rows(r.tuning, trainings, "full_learning_rate", "judged")]
+    chosen = dict(zip(trainings, (design.RATES[name] for name in ("whole", "tpe", "random"))))
+    rows = searches.rate_rows(r.tuning, trainings, "full_learning_rate", "judged", chosen=chosen)
+    return [first, *rows]
 
 
 page.power(design.TRUTHS)

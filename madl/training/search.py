@@ -34,7 +34,7 @@ from madl.logbook.records import Params, Scalar, digest_of
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 SCHEMA = 1
-SAMPLERS = ("random", "grid", "tpe")
+SAMPLERS = ("random", "grid", "tpe", "independent tpe")
 STARTUP_TRIALS = 10  # Optuna's default: TPE draws these at random
 GRID_LIMIT = 100_000  # points; the order they are visited in is held in memory
 MEND = "remove it and what was drawn after it, and they will run again"
@@ -235,19 +235,26 @@ def _run(
     except RuntimeError:  # with which Optuna's grid ends a study at its last point
         if sampler != "grid":
             raise
-    at_random = sampler != "tpe" or first is not None or index < STARTUP_TRIALS
+    at_random = "tpe" not in sampler or first is not None or index < STARTUP_TRIALS
     return Trial(index=index, point=point, value=value, notes=notes, at_random=at_random)
 
 
 def _sampler(sampler: str, space: Space, seed: int, index: int) -> BaseSampler:
     """A new sampler for one trial, so that what it draws does not depend on earlier draws.
 
-    All are Optuna's at their defaults. A grid's points are shuffled by the study's seed.
+    All are Optuna's at their defaults, but for "independent tpe": each parameter by itself, as was
+    the default before Optuna 5. A grid's points are shuffled by the study's seed.
     """
     if sampler == "grid":
         return GridSampler({name: range(len(values)) for name, values in space.items()}, seed=seed)
     own_seed = int.from_bytes(hashlib.sha256(f"{seed} {index}".encode()).digest()[:4])
-    return (TPESampler if sampler == "tpe" else RandomSampler)(seed=own_seed)
+    match sampler:
+        case "random":
+            return RandomSampler(seed=own_seed)
+        case "tpe":
+            return TPESampler(seed=own_seed)
+        case _:
+            return TPESampler(seed=own_seed, multivariate=False)
 
 
 def study_folder(ctx: Context, params: Mapping[str, Scalar]) -> Path:
