@@ -225,7 +225,6 @@ page.numbers(
     random=partial(choices, sampler="random"),
     grid=partial(choices, sampler="grid"),
     whole=whole_trained,
-    left_alone=left_alone,
     over_left_alone=tpe_beside_left_alone,
     over_older=parameters_together,
     kept=lambda r: kept(studies(r, "tpe")),
