@@ -3,6 +3,8 @@
 Needs what `test_site` needs.
 """
 
+import re
+
 import pytest
 
 from experiments.lab4_tiles import layout
@@ -126,7 +128,11 @@ def test_what_is_drawn_follows_its_controls(explained):
     before = dict(figure.evaluate(TEXTS))["says"]
     figure.locator(".cell:not(.narrow)").first.click()
     after = dict(figure.evaluate(TEXTS))["says"]
-    assert int(after.split()[0]) == int(before.split()[0]) + 1
+    bits, less = (float(said.partition(": ")[2].split()[0]) for said in (before, after))
+    assert less < bits
+    figure.locator("select").select_option("allocated")
+    moved, least = re.findall(r"by (\d+)", dict(figure.evaluate(TEXTS))["says"])
+    assert moved == least
     page, figure = explained("width")
     zones = "f => [...f.querySelectorAll('.zone')].map(e => Number(e.getAttribute('width')))"
     slider = figure.locator("input[type=range]").first
