@@ -1,7 +1,7 @@
 {
   /* Cells by column and line, the darker the more answers change; page.py draws them so, too. */
   const heat = (svg, cells, columns, lines, head) => {
-    const [WIDE, HIGH, LEFT, ABOVE] = [72, 32, 124, 40];
+    const [WIDE, HIGH, LEFT, ABOVE] = [84, 32, 140, 40];
     const most = Math.max(...cells.map(({ row }) => row.changed));
     let text = `<text class="note" x="${LEFT}" y="12">${head}</text>`;
     columns.forEach((column, i) => {
@@ -21,49 +21,48 @@
     svg.innerHTML = text;
   };
 
-  const share = (row) => `${row.changed.toFixed(1)} % [${row.low.toFixed(1)}, ${row.high.toFixed(1)}]`;
+  const share = (row) => `${row.changed.toFixed(1)}\u00a0% [${row.low.toFixed(1)}, ${row.high.toFixed(1)}]`;
 
   /* The grid of formats, turned: one part of a format runs across, the others down. */
   explain("grid", ({ figure, rows, set, choice }) => {
     const PARTS = ["element", "block", "scale"];
-    const TITLES = { e2m1: "FP4", int4: "INT4", 16: "16", 32: "32", row: "row", floor: "power of two", e4m3: "E4M3", fp16: "FP16" };
+    const TITLES = { e2m1: "FP4", int4: "INT4", 16: "16", 32: "32", row: "row", floor: "power, down", even: "power, even", e4m3: "E4M3", fp16: "FP16" };
     const NAMED = { MXFP4: ["e2m1", 32, "floor"], NVFP4: ["e2m1", 16, "e4m3"] };
     const OF = { element: "elements", block: "values a scale", scale: "scale" };
     const titles = (row, parts) =>
       parts.map((part) => `${part === "block" ? "by " : ""}${TITLES[row[part]]}`).join(", ");
     const named = (row) =>
-      `${TITLES[row.element]}, ${row.block === "row" ? "a row" : `${row.block} values`} under ${row.scale === "floor" ? "a " : ""}${TITLES[row.scale]}`;
+      `${TITLES[row.element]}, ${row.block} values under ${row.scale === "e4m3" ? "E4M3" : "a power of two"}`;
     const values = (part) => [...new Set(rows.map((row) => row[part]))];
     const show = () => {
       const shown = rows.filter((row) => row.operands === operands.value);
       const down = PARTS.filter((part) => part !== across.value);
-      const lines = values(down[0]).flatMap((a) => values(down[1]).map((b) => titles({ [down[0]]: a, [down[1]]: b }, down)));
       const cells = shown.map((row) => ({ column: TITLES[row[across.value]], line: titles(row, down), row }));
+      const lines = [...new Set(cells.map(({ line }) => line))];
       heat(figure.querySelector("svg.graph"), cells, values(across.value).map((value) => TITLES[value]), lines, OF[across.value]);
       const told = Object.entries(NAMED).map(([name, parts]) => {
         const row = shown.find((row) => PARTS.every((part, i) => row[part] === parts[i]));
         return `${name} (${named(row)}) changes ${share(row)}`;
       });
-      set({ says: `${told.join("; ")}.` });
+      set({ says: `Across: ${OF[across.value]}. ${told.join("; ")}.` });
     };
     const operands = choice("In four bits", values("operands").map((name) => [name, name]), rows[0].operands, show);
     const across = choice("Across", PARTS.map((part) => [part, OF[part]]), "block", show);
     show();
   });
 
-  /* Methods in the formats that have a name, while outliers grow. */
-  explain("repairs", ({ figure, rows, set, slider }) => {
-    const values = (part) => [...new Set(rows.map((row) => row[part]))];
-    const sizes = values("outliers");
+  /* Methods in the formats that have a name, without outliers and with some. */
+  explain("repairs", ({ figure, rows, set, choice }) => {
+    const values = (of, part) => [...new Set(of.map((row) => row[part]))];
+    const kinds = values(rows, "outliers");
     const show = () => {
-      const shown = rows.filter((row) => row.outliers === sizes[at.value]);
+      const shown = rows.filter((row) => row.outliers === outliers.value);
       const cells = shown.map((row) => ({ column: row.format, line: row.method, row }));
-      heat(figure.querySelector("svg.graph"), cells, values("format"), values("method"), "weights and inputs");
-      const own = (method) => shown.find((row) => row.format === "NVFP4" && row.method === method);
-      set({ says: `NVFP4 changes ${share(own("rounding"))} as it comes, ${share(own("Hadamard"))} rotated.` });
+      heat(figure.querySelector("svg.graph"), cells, values(shown, "format"), values(shown, "method"), "weights and inputs");
+      const own = (method) => shown.find((row) => row.format === "MXFP4" && row.method === method);
+      set({ says: `MXFP4 changes ${share(own("rounding"))} as it comes, ${share(own("Hadamard"))} rotated.` });
     };
-    const said = (i) => (sizes[i] === 1 ? "none" : `${sizes[i]} × as large`);
-    const at = slider("Outliers", { min: 0, max: sizes.length - 1, value: sizes.length - 1, said }, show);
+    const outliers = choice("Outliers", kinds.map((kind) => [kind, kind]), kinds.at(-1), show);
     show();
   });
 

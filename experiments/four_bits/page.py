@@ -5,11 +5,11 @@ and asked how many of FP32's answers they change.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import product
+from typing import Any
 
 from experiments.four_bits import design
-from experiments.four_bits.design import BLOCK, FARTHEST, NAMED, OPERANDS
+from experiments.four_bits.design import BLOCK, FARTHEST, NAMED, NOTHING, OPERANDS, PLAIN, ROTATION
 from madl.logbook import stats
 from madl.logbook.arms import Arm, answers_changed, arm, changed
 from madl.logbook.charts import Chart, category, drawn_share, intervals, percent
@@ -24,28 +24,38 @@ from madl.training import baseline
 page = Experiment(title="Which part of a four-bit format matters?", needs=("baseline",))
 
 STEM = "four_bits"
-ALL = OPERANDS[-1]
-TITLES = {"floor": "power of two", "e4m3": "E4M3", "fp16": "FP16"}
+ALONE, WITH_BYTES, ALL = OPERANDS
+Outliers = tuple[str, int]  # kind and factor
 
 
 def rounding(element: str, block: int | str, scale: str, **more: str | int) -> Params:
     """The parameters of models rounded to a format: by default weights and inputs, no outliers."""
     format_: Params = {"element": element, "block": block, "scale": scale}
-    return {"method": "rounding", **format_, "operands": ALL, "outliers": 1, **more}
+    where: Params = {"operands": ALL, **dict(zip(("outliers", "factor"), NOTHING, strict=True))}
+    return {"method": PLAIN, **format_, **where, **more}
+
+
+def tried(
+    name: str, method: str = PLAIN, outliers: Outliers = NOTHING, operands: str = ALL
+) -> Params:
+    """The parameters of models in a format that has a name, by a method, under outliers."""
+    kind, factor = outliers
+    where = {"outliers": kind, "factor": factor, "operands": operands}
+    return rounding(*NAMED[name], method=method, **where)
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    grid = [*product(design.ELEMENTS, design.BLOCKS, design.SCALES)]
-    grid = plan.profile.choose(smoke=grid[:1], quick=grid)
-    ways = [rounding(*parts) for parts in grid]
+    formats = plan.profile.choose(smoke=design.FORMATS[:1], quick=design.FORMATS)
+    names = plan.profile.choose(smoke=["MXFP4"], quick=[*NAMED])
+    ways = [rounding(*parts, operands=it) for parts, it in product(formats, (ALL, ALONE))]
     ways += [rounding("e2m1", BLOCK, rule) for rule in design.RULES]
-    ways += [rounding(*parts, operands=OPERANDS[0]) for parts in grid]
-    ways += [rounding(*parts, operands=OPERANDS[1]) for parts in grid]
+    ways += [tried(name, operands=WITH_BYTES) for name in names]
     ways += [
-        rounding(*parts, method=method, outliers=factor)
-        for parts, method, factor in product(NAMED.values(), design.METHODS, design.OUTLIERS)
+        tried(name, method, operands=ALONE) for name, method in product(names, design.ON_WEIGHTS)
     ]
+    for outliers, methods in design.OUTLIERS.items():
+        ways += [tried(name, method, outliers) for name, method in product(names, methods)]
     yield {"method": "block", **baseline.drawn_params(plan, plan.seeds[0])}
     for seed in plan.seeds:
         base = baseline.drawn_params(plan, seed)
@@ -56,7 +66,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.quick
 def quick(params: Params) -> bool:
-    plain = params["method"] == "fp32" or rounding(*NAMED["MXFP4"]).items() <= params.items()
+    plain = params["method"] == "fp32" or tried("MXFP4").items() <= params.items()
     return plain and params["seed"] == CONFIRMING_SEEDS[0]
 
 
@@ -70,9 +80,23 @@ def rounded(r: Records, element: str, block: int | str, scale: str, **more: str 
     return arm(r, f"{element}, blocks of {block}, {TITLES.get(scale, scale)}", **where)
 
 
-def named(r: Records, name: str, method: str = "rounding", outliers: int = 1) -> Arm:
-    """The models in a format that has a name, by a method, under outliers."""
-    return rounded(r, *NAMED[name], method=method, outliers=outliers)
+def named(
+    r: Records,
+    name: str,
+    method: str = PLAIN,
+    outliers: Outliers = NOTHING,
+    operands: str = ALL,
+) -> Arm:
+    """The models in a format that has a name, as `tried` has their parameters."""
+    label = ", ".join((name, method, _outliers_title(outliers), operands))
+    return arm(r, label, **tried(name, method, outliers, operands))
+
+
+def _outliers_title(outliers: Outliers) -> str:
+    """Outliers in words: "none", "scaled, 32 ×", "constant, 32 σ"."""
+    kind, factor = outliers
+    unit = "σ" if kind == design.CONSTANT else "×"
+    return kind if outliers == NOTHING else f"{kind}, {factor} {unit}"
 
 
 def share_changed(r: Records, a: Arm) -> Estimate:
@@ -87,47 +111,80 @@ def fewer_changed(r: Records, a: Arm, b: Arm) -> Contrast:
     return contrast(compared, (*a.records, *b.records, *full.records))
 
 
+def rotated_against(r: Records, name: str, outliers: Outliers) -> Contrast:
+    """How many answers fewer models change in a named format if they are rotated first."""
+    return fewer_changed(r, named(r, name, ROTATION, outliers), named(r, name, PLAIN, outliers))
+
+
 @page.claim(primary=True)
 def rounding_of_the_scale(r: Records) -> Contrast:
-    """With weights and inputs in MXFP4, a scale rounded to even changes fewer of FP32's answers
-    than one rounded down."""
-    return fewer_changed(r, rounded(r, "e2m1", BLOCK, "even"), named(r, "MXFP4"))
+    """With weights and inputs of the encoder's Linear layers in MXFP4, a scale rounded to even
+    changes fewer of FP32's answers than one rounded down."""
+    return fewer_changed(r, named(r, "MXFP4, even"), named(r, "MXFP4"))
 
 
 @page.claim(primary=True)
 def finer_scales(r: Records) -> Contrast:
-    """FP4 with E4M3 scales in blocks of 32 changes fewer of FP32's answers than with powers of two
-    in blocks of 16."""
-    return fewer_changed(r, rounded(r, "e2m1", 32, "e4m3"), rounded(r, "e2m1", 16, "floor"))
+    """With weights and inputs of the encoder's Linear layers in FP4, E4M3 scales in blocks of 32
+    change fewer of FP32's answers than powers of two, rounded to even, in blocks of 16."""
+    return fewer_changed(r, rounded(r, "e2m1", 32, "e4m3"), rounded(r, "e2m1", 16, "even"))
 
 
 @page.claim(primary=True)
 def rotation(r: Records) -> Contrast:
-    """A Hadamard rotation repairs outliers: rotated models in NVFP4 change at most a point more of
-    FP32's answers with four channels of each input 32 times as large than without."""
-    with_, without = (named(r, "NVFP4", "Hadamard", factor) for factor in (FARTHEST, 1))
-    return fewer_changed(r, with_, without).no_worse(design.MARGIN)
+    """With a large constant in four channels of each input, weights and inputs of the encoder's
+    Linear layers in MXFP4 change fewer of FP32's answers if a Hadamard matrix turns blocks of 32
+    inputs before rounding."""
+    return rotated_against(r, "MXFP4", FARTHEST)
+
+
+@page.claim
+def rotation_in_nvfp4(r: Records) -> Contrast:
+    """With the same constants, models in NVFP4 change fewer of FP32's answers rotated."""
+    return rotated_against(r, "NVFP4", FARTHEST)
+
+
+@page.claim
+def rotation_under_scaled_outliers(r: Records) -> Contrast:
+    """With four channels of each input scaled, and their columns of the weight scaled back, models
+    in MXFP4 change fewer of FP32's answers rotated."""
+    return rotated_against(r, "MXFP4", design.FARTHEST_SCALED)
+
+
+@page.claim
+def rotation_leaves_nothing(r: Records) -> Contrast:
+    """Rotated models in MXFP4 change fewer of FP32's answers without those constants than with
+    them."""
+    without, with_ = (named(r, "MXFP4", ROTATION, outliers) for outliers in (NOTHING, FARTHEST))
+    return fewer_changed(r, without, with_)
 
 
 @page.claim
 def outliers_hurt(r: Records) -> Contrast:
-    """Rounded to NVFP4, models change fewer of FP32's answers without those outliers than with
+    """Rounded to MXFP4, models change fewer of FP32's answers without those constants than with
     them."""
-    return fewer_changed(r, named(r, "NVFP4"), named(r, "NVFP4", outliers=FARTHEST))
+    return fewer_changed(r, named(r, "MXFP4"), named(r, "MXFP4", outliers=FARTHEST))
+
+
+@page.claim
+def finer_scales_over_floor(r: Records) -> Contrast:
+    """FP4 with E4M3 scales in blocks of 32 changes fewer of FP32's answers than with powers of two,
+    rounded down, in blocks of 16."""
+    return fewer_changed(r, rounded(r, "e2m1", 32, "e4m3"), rounded(r, "e2m1", 16, "floor"))
 
 
 @page.claim
 def finer_scales_alone(r: Records) -> Contrast:
-    """FP4 in blocks of 32 changes fewer of FP32's answers with E4M3 scales than with powers of
-    two."""
-    return fewer_changed(r, rounded(r, "e2m1", 32, "e4m3"), rounded(r, "e2m1", 32, "floor"))
+    """FP4 in blocks of 32 changes fewer of FP32's answers with E4M3 scales than with powers of two,
+    rounded to even."""
+    return fewer_changed(r, rounded(r, "e2m1", 32, "e4m3"), rounded(r, "e2m1", 32, "even"))
 
 
 @page.claim
 def shorter_blocks_alone(r: Records) -> Contrast:
-    """FP4 with powers of two changes fewer of FP32's answers in blocks of 16 than in blocks of
-    32."""
-    return fewer_changed(r, rounded(r, "e2m1", 16, "floor"), rounded(r, "e2m1", 32, "floor"))
+    """FP4 with powers of two, rounded to even, changes fewer of FP32's answers in blocks of 16 than
+    in blocks of 32."""
+    return fewer_changed(r, rounded(r, "e2m1", 16, "even"), rounded(r, "e2m1", 32, "even"))
 
 
 @page.claim
@@ -136,50 +193,73 @@ def nvfp4_over_mxfp4(r: Records) -> Contrast:
     return fewer_changed(r, named(r, "NVFP4"), named(r, "MXFP4"))
 
 
+@page.claim
+def gptq_of_rotated_weights(r: Records) -> Contrast:
+    """With weights alone in MXFP4, GPTQ changes fewer of FP32's answers after a rotation than
+    without it."""
+    rotated, as_it_is = (
+        named(r, "MXFP4", method, operands=ALONE) for method in (design.BOTH, design.GPTQ)
+    )
+    return fewer_changed(r, rotated, as_it_is)
+
+
 def bits_of(element: str, block: int, scale: str) -> ExactValue:
     """Bits a value of a format, its part of the scale among them."""
     return exact(4 + design.SCALE_BITS[scale] / block, unit="bits")
 
 
+def lost(a: Arm, name: str) -> ExactValue:
+    """A loss by rounding, as `study.lost` has them, in per cent: the mean over the models."""
+    return exact(round(100 * a.mean(name), 2), a.records, "%")
+
+
 page.numbers(
     sentences=lambda r: exact(design.CALIBRATION_SENTENCES),
+    probed=lambda r: exact(design.PROBE_SENTENCES),
     turned=lambda r: exact(design.ROTATED),
     finer=lambda r: bits_of("e2m1", 32, "e4m3"),
-    shorter=lambda r: bits_of("e2m1", 16, "floor"),
+    shorter=lambda r: bits_of("e2m1", 16, "even"),
+    over_floor=finer_scales_over_floor,
     finer_alone=finer_scales_alone,
     shorter_alone=shorter_blocks_alone,
     channels=lambda r: exact(design.OUTLIER_CHANNELS),
-    factor=lambda r: exact(FARTHEST, unit="times"),
+    factor=lambda r: exact(FARTHEST[1], unit="standard deviations"),
     mxfp4=lambda r: share_changed(r, named(r, "MXFP4")),
     nvfp4=lambda r: share_changed(r, named(r, "NVFP4")),
-    int4=lambda r: share_changed(r, named(r, "INT4")),
-    **{
-        f"{name.lower()}_outliers": partial(
-            lambda r, name: share_changed(r, named(r, name, outliers=FARTHEST)), name=name
-        )
-        for name in NAMED
-    },
+    mxfp4_outliers=lambda r: share_changed(r, named(r, "MXFP4", outliers=FARTHEST)),
+    nvfp4_outliers=lambda r: share_changed(r, named(r, "NVFP4", outliers=FARTHEST)),
+    nvfp4_rotated=lambda r: share_changed(r, named(r, "NVFP4", ROTATION, FARTHEST)),
+    left=rotation_leaves_nothing,
+    scaled_rotated=rotation_under_scaled_outliers,
+    saturated=lambda r: lost(named(r, "MXFP4"), "weight_saturated"),
+    saturated_even=lambda r: lost(named(r, "MXFP4, even"), "weight_saturated"),
+    error=lambda r: lost(named(r, "MXFP4"), "output_error"),
+    error_even=lambda r: lost(named(r, "MXFP4, even"), "output_error"),
+    error_outliers=lambda r: lost(named(r, "MXFP4", outliers=FARTHEST), "output_error"),
+    error_rotated=lambda r: lost(named(r, "MXFP4", ROTATION, FARTHEST), "output_error"),
 )
 
 
+TITLES = {"floor": "power, down", "even": "power, even", "e4m3": "E4M3", "fp16": "FP16"}
 PARTS = {  # of a format, by what it is called: value → its title
     "element": {"e2m1": "FP4", "int4": "INT4"},
     "block": {16: "16", 32: "32", "row": "row"},
     "scale": TITLES,
 }
+KEPT = {"weight": "weights", "input": "inputs"}
 OF = {"element": "elements", "block": "values a scale", "scale": "scale"}
-WIDE, HIGH, LEFT, ABOVE = 72, 32, 124, 40  # of a cell; of what stands left of all, and above
+WIDE, HIGH, LEFT, ABOVE = 84, 32, 140, 40  # of a cell; of what stands left of all, and above
 
 
 @page.chart
 def every(r: Records) -> Chart:
     """Answers changed by every format, with intervals: weights and inputs, and weights alone."""
     rows: list[Row] = []
-    for parts in product(design.ELEMENTS, design.BLOCKS, design.SCALES):
-        arms = {ALL: rounded(r, *parts), OPERANDS[0]: rounded(r, *parts, operands=OPERANDS[0])}
+    for parts in design.FORMATS:
+        arms = {it: rounded(r, *parts, operands=it) for it in (ALL, ALONE)}
         label = ", ".join(_titles(dict(zip(PARTS, parts, strict=True))))
         rows.append({"format": label} | {name: share_changed(r, a) for name, a in arms.items()})
-    marks = [intervals(name) for name in (ALL, OPERANDS[0])]
+    marks = [intervals(name) for name in (ALL, ALONE)]
     return Chart(rows, x=percent("answers changed"), y=category("format"), marks=marks)
 
 
@@ -200,17 +280,11 @@ def _grid_panels(rows: Sequence[Row]) -> list[Panel]:
 
 def _grid_svg(rows: Sequence[Row], across: str) -> str:
     """A cell a format; one of its parts runs across, the others down."""
-    down = [name for name in PARTS if name != across]
-    lines = {
-        ", ".join(_titles(dict(zip(down, parts, strict=True)))): parts
-        for parts in product(*(PARTS[name] for name in down))
-    }
-    placed = {
-        (PARTS[across][row[across]], line): row
-        for row in rows
-        for line, parts in lines.items()
-        if parts == tuple(row[name] for name in down)
-    }
+    placed: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        down = {name: row[name] for name in PARTS if name != across}
+        placed[PARTS[across][row[across]], ", ".join(_titles(down))] = row
+    lines = dict.fromkeys(line for _, line in placed)
     return _heat_svg(placed, [*PARTS[across].values()], [*lines], OF[across])
 
 
@@ -247,7 +321,7 @@ def _grid_sentence(rows: Sequence[Row], operands: str = ALL) -> str:
         parts = NAMED[name]
         row = next(r for r in shown if tuple(r[part] for part in PARTS) == parts)
         told.append(f"{name} ({_named(row)}) changes {_share_text(row)}")
-    return f"{'; '.join(told)}."
+    return f"Across: {OF['block']}. {'; '.join(told)}."
 
 
 def _share_text(row: Row) -> str:
@@ -257,20 +331,20 @@ def _share_text(row: Row) -> str:
 
 def _named(row: Row) -> str:
     """A format in a sentence: "FP4, 16 values under E4M3"."""
-    element, block, scale = (titles[row[name]] for name, titles in PARTS.items())
-    values = "a row" if row["block"] == "row" else f"{block} values"
-    return f"{element}, {values} under {'a ' * (row['scale'] == 'floor')}{scale}"
+    scale = "E4M3" if row["scale"] == "e4m3" else "a power of two"
+    return f"{PARTS['element'][row['element']]}, {row['block']} values under {scale}"
 
 
 @page.drawing(panels=_grid_panels, alt=_grid_sentence, script="grid")
 def grid(r: Records) -> Sequence[Row]:
     """A row for each format and operands: the answers changed and their interval, in per cent."""
-    rows: list[Row] = []
-    for operands in reversed(OPERANDS):
-        for parts in product(*PARTS.values()):
-            format_ = {**dict(zip(PARTS, parts, strict=True)), "operands": operands}
-            rows.append({**format_, **_shares(r, rounded(r, *parts, operands=operands))})
-    return rows
+    return [
+        {
+            **dict(zip(PARTS, parts, strict=True)),
+            **{"operands": operands, **_shares(r, rounded(r, *parts, operands=operands))},
+        }
+        for operands, parts in product((ALL, ALONE), design.FORMATS)
+    ]
 
 
 def _shares(r: Records, a: Arm) -> Row:
@@ -279,29 +353,33 @@ def _shares(r: Records, a: Arm) -> Row:
 
 
 def _repair_panels(rows: Sequence[Row]) -> list[Panel]:
-    """The only panel: the largest outliers; the page's script has the others."""
-    shown = [row for row in rows if row["outliers"] == FARTHEST]
+    """The only panel: the largest constants; the page's script has the other outliers."""
+    shown = [row for row in rows if row["outliers"] == _outliers_title(FARTHEST)]
     cells = {(row["format"], row["method"]): row for row in shown}
-    svg = _heat_svg(cells, [*NAMED], design.METHODS, "weights and inputs")
+    svg = _heat_svg(cells, [*NAMED], design.OUTLIERS[FARTHEST], ALL)
     return [Panel(title="", svg=f"{svg}\n{says(_repair_sentence(rows))}", folded=False)]
 
 
-def _repair_sentence(rows: Sequence[Row], factor: int = FARTHEST) -> str:
-    """NVFP4 as it comes and rotated, with intervals; the page's script has the same words."""
-    shown = [row for row in rows if (row["format"], row["outliers"]) == ("NVFP4", factor)]
+def _repair_sentence(rows: Sequence[Row], outliers: Outliers = FARTHEST) -> str:
+    """MXFP4 as it comes and rotated, with intervals; the page's script has the same words."""
+    where = ("MXFP4", _outliers_title(outliers))
+    shown = [row for row in rows if (row["format"], row["outliers"]) == where]
     plain, turned = (
-        next(row for row in shown if row["method"] == method) for method in ("rounding", "Hadamard")
+        next(row for row in shown if row["method"] == method) for method in (PLAIN, ROTATION)
     )
-    return f"NVFP4 changes {_share_text(plain)} as it comes, {_share_text(turned)} rotated."
+    return f"MXFP4 changes {_share_text(plain)} as it comes, {_share_text(turned)} rotated."
 
 
 @page.drawing(panels=_repair_panels, alt=_repair_sentence, script="repairs")
 def repairs(r: Records) -> Sequence[Row]:
-    """A row for each format, method and size of outliers: the answers changed, in per cent."""
+    """A row for each outliers, method and format: the answers changed, in per cent."""
     return [
-        {"format": name, "method": method, "outliers": factor}
-        | _shares(r, named(r, name, method, factor))
-        for factor, method, name in product(design.OUTLIERS, design.METHODS, NAMED)
+        {
+            **{"format": name, "method": method, "outliers": _outliers_title(outliers)},
+            **_shares(r, named(r, name, method, outliers)),
+        }
+        for outliers, methods in design.OUTLIERS.items()
+        for method, name in product(methods, NAMED)
     ]
 
 
@@ -309,9 +387,54 @@ def repairs(r: Records) -> Sequence[Row]:
 def methods(r: Records) -> Sequence[Row]:
     """Answers changed by each method in each named format, without outliers and with them."""
     return [
-        {"method": method, "outliers": "none" if factor == 1 else f"{factor} ×"}
-        | {name: f"{share_changed(r, named(r, name, method, factor)):i}" for name in NAMED}
-        for factor, method in product(design.OUTLIERS, design.METHODS)
+        {
+            **{"method": method, "outliers": _outliers_title(outliers)},
+            **_by_format(r, method=method, outliers=outliers),
+        }
+        for outliers, methods in design.OUTLIERS.items()
+        for method in methods
+    ]
+
+
+@page.table
+def on_weights(r: Records) -> Sequence[Row]:
+    """Answers changed by each method in each named format, with inputs in FP32."""
+    return [
+        {"method": method, **_by_format(r, method=method, operands=ALONE)}
+        for method in design.ON_WEIGHTS
+    ]
+
+
+@page.table
+def operands(r: Records) -> Sequence[Row]:
+    """Answers changed by each named format, by what is in four bits."""
+    return [{"in four bits": it, **_by_format(r, operands=it)} for it in OPERANDS]
+
+
+def _by_format(r: Records, **where: Any) -> Row:
+    """The share of answers changed in each named format, with its interval, as text."""
+    return {name: f"{share_changed(r, named(r, name, **where)):i}" for name in NAMED}
+
+
+@page.table
+def losses(r: Records) -> Sequence[Row]:
+    """Losses of each named format by rounding, before any answer: `study.lost`, in per cent."""
+
+    def told(a: Arm, name: str) -> str:
+        return f"{100 * a.mean(name):.2f} %"
+
+    return [
+        {
+            "format": name,
+            **{
+                f"{part} {loss}": told(named(r, name), f"{key}_{loss}")
+                for (key, part), loss in product(KEPT.items(), ("zeroed", "saturated"))
+            },
+            "output error": told(named(r, name), "output_error"),
+            "with constants": told(named(r, name, outliers=FARTHEST), "output_error"),
+            "rotated": told(named(r, name, ROTATION, FARTHEST), "output_error"),
+        }
+        for name in NAMED
     ]
 
 
@@ -340,9 +463,7 @@ FIRST = 6  # of the factors, with which the picture opens: eight times the large
 def _panels(rows: Sequence[Row]) -> list[Panel]:
     """The only panel: the block in every format, at the first factor; the page's script has all."""
     shown = _first(rows)
-    parts = "".join(
-        _picture(name, [r for r in shown if r["format"] == name]) for name in design.SHOWN
-    )
+    parts = "".join(_picture(name, [r for r in shown if r["format"] == name]) for name in NAMED)
     return [Panel(title="", svg=f"{parts}\n{says(_sentence(shown))}", folded=False)]
 
 
@@ -374,7 +495,7 @@ def _grows(row: Row) -> bool:
 
 def _sentence(rows: Sequence[Row]) -> str:
     """The format that kills most of the block, and the one that kills fewest."""
-    dead = {name: sum(_is_dead(r) for r in rows if r["format"] == name) for name in design.SHOWN}
+    dead = {name: sum(_is_dead(r) for r in rows if r["format"] == name) for name in NAMED}
     worst, best = (by(dead, key=dead.__getitem__) for by in (max, min))
     return f"{worst} loses {dead[worst]} of the neighbours, {best} {dead[best]}."
 

@@ -1,32 +1,40 @@
-"""Rounding of weights that learns from a few sentences: clipping, GPTQ, SmoothQuant, rotations.
+"""Rounding of weights that learns from a few sentences: scale search, GPTQ, SmoothQuant, rotations.
 
-A Linear's function does not change if its input is mapped by an invertible matrix and its weight by
-the inverse. `Basis` is such a map: SmoothQuant's factors, a Hadamard rotation, or outliers that a
-test puts in. Clipping and GPTQ choose among the values that a format has.
+A Linear's function does not change if its input is mapped, and its weight and bias undo that.
+`Basis` is such a map: SmoothQuant's factors, a Hadamard rotation, or outliers that a test puts in.
+Scale search and GPTQ choose among the values that a format has.
 
 Sources: GPTQ, Frantar et al. 2022, arXiv:2210.17323; SmoothQuant, Xiao et al. 2022,
-arXiv:2211.10438; Hadamard rotations, QuaRot, Ashkboos et al. 2024, arXiv:2404.00456.
+arXiv:2211.10438; Hadamard rotations, and GPTQ after them, QuaRot, Ashkboos et al. 2024,
+arXiv:2404.00456; a second scale for each block, Four Over Six, Cook et al. 2025, arXiv:2512.02010.
 Shapes: weight (out_features, in_features), inputs (…, in_features).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from madl.compression import roles
+from madl.compression.quantize import named_linears, watched_inputs
 from madl.formats.blocked import Blocked
 from madl.formats.scales import block_scales, round_under
 
-SHARES = tuple(i / 20 for i in range(10, 21))  # of a block's largest magnitude, that clipping tries
-Map = Callable[[Tensor], Tensor]  # of the last dimension, linear
+SHARES = tuple(i / 20 for i in range(10, 41))  # of a block's largest magnitude: 0.5 … 2
+Batch = Mapping[str, Tensor]  # input_ids, attention_mask: (B, T)
 DAMPING = 0.01  # of the mean of the Hessian's diagonal, which GPTQ adds to it
 
 
-def clipped(weight: Tensor, number_format: Blocked, shares: Sequence[float] = SHARES) -> Tensor:
-    """The weight in the format, each block clipped to the share of least squared error.
+def scale_searched(
+    weight: Tensor, number_format: Blocked, shares: Sequence[float] = SHARES
+) -> Tensor:
+    """The weight in the format, each block under the scale of least squared error.
 
-    A share of one is the format as it is. A scale of the whole tensor is that of the whole weight.
+    Each share of the block's largest magnitude gives a scale to try, as if it were the largest. A
+    share of one is the format as it is; below it, the largest values saturate; above it, the
+    largest codes go unused: Four Over Six tries 1 and 1.5. A scale of the whole tensor is that of
+    the whole weight.
     """
     blocks, peak = _blocks(weight, number_format), weight.abs().amax()
     largest = blocks.abs().amax(-1, keepdim=True)  # (out, blocks, 1)
@@ -34,32 +42,24 @@ def clipped(weight: Tensor, number_format: Blocked, shares: Sequence[float] = SH
     for share in shares:
         scales = block_scales(largest * share, number_format, peak)
         values = round_under(blocks, scales, number_format)
-        error = (values - blocks).square().sum(-1, keepdim=True)
+        error = (values - blocks).square_().sum(-1, keepdim=True)
         best, least = torch.where(error < least, values, best), torch.minimum(error, least)
     return best.flatten(-2)[..., : weight.shape[-1]]
 
 
+def saturated(x: Tensor, number_format: Blocked) -> float:
+    """The share of values, 0…1, that lie beyond the largest one of the format in their block."""
+    blocks = _blocks(x, number_format)
+    largest = blocks.abs().amax(-1, keepdim=True)
+    inverse, _ = block_scales(largest, number_format, x.abs().amax())
+    beyond = (blocks * inverse).abs() > number_format.grid.high
+    return float(beyond.sum()) / x.numel()
+
+
 def _blocks(x: Tensor, number_format: Blocked) -> Tensor:
-    """Rows as blocks, the last one filled up by zeros: (out_features, blocks, block)."""
+    """Rows as blocks, the last one filled up by zeros: (…, blocks, block)."""
     block = min(number_format.block, x.shape[-1])
     return F.pad(x, (0, -x.shape[-1] % block)).unflatten(-1, (-1, block))
-
-
-class Hessian:
-    """The `sum` of x xᵀ of a Linear's inputs, and the `largest` magnitude of each channel."""
-
-    def __init__(self, in_features: int) -> None:
-        self.sum = torch.zeros(in_features, in_features)
-        self.largest = torch.zeros(in_features)
-
-    def add(self, inputs: Tensor) -> None:
-        rows = inputs.reshape(-1, inputs.shape[-1])
-        self.sum.addmm_(rows.T, rows)
-        self.largest = torch.maximum(self.largest, rows.abs().amax(0))
-
-    def mapped(self, into: Map) -> Tensor:
-        """The sum of x xᵀ after a linear map of the inputs: (in_features, in_features)."""
-        return into(into(self.sum).T)
 
 
 def gptq(
@@ -70,7 +70,7 @@ def gptq(
     A block has the scale of its values when its first column comes; a value that grows beyond it
     saturates. Columns whose inputs were always zero become zero.
 
-    Shapes: hessian (in_features, in_features), the sum of x xᵀ.
+    Shapes: hessian (in_features, in_features), the sum of x xᵀ over inputs x.
     """
     weight, hessian = weight.clone(), hessian.clone()
     dead = hessian.diagonal() == 0
@@ -99,36 +99,83 @@ def gptq(
 
 
 class Basis(nn.Module):
-    """A Linear whose input is mapped before it, and whose weight was mapped by the inverse.
+    """A Linear behind maps of its input (`into`), which its weight and bias undo.
 
-    In exact arithmetic the function is that of the Linear. What is rounded are the mapped input and
-    weight. A basis of a basis maps by both, the first one first.
+    In exact arithmetic the function is that of the layer it is made of, which stays as it was. What
+    is rounded are the mapped input and weight. Maps of several bases follow each other; their
+    factors and matrices are buffers, and move with the layer. A map may need a bias where there
+    was none.
     """
 
     linear: nn.Linear
-    into: Map
+    into: nn.Sequential
 
-    def __init__(self, layer: "nn.Linear | Basis", into: Map, weight_into: Map) -> None:
+    def __init__(
+        self,
+        layer: "nn.Linear | Basis",
+        *then: nn.Module,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> None:
         super().__init__()
-        first = layer.into if isinstance(layer, Basis) else None
-        self.linear = layer.linear if isinstance(layer, Basis) else layer
-        self.into = into if first is None else _composed(first, into)
-        self.linear.weight = nn.Parameter(weight_into(self.linear.weight.detach()))
+        before, linear = _parts(layer)
+        self.into = nn.Sequential(*before, *then)
+        self.linear = nn.Linear(linear.in_features, linear.out_features, device="meta")
+        weight = linear.weight if weight is None else weight
+        self.linear.weight = nn.Parameter(weight.detach())
+        bias = _bias(linear) if bias is None else bias
+        kept = None if bias is None else nn.Parameter(bias.detach())
+        self.linear.register_parameter("bias", kept)
 
     def forward(self, input: Tensor) -> Tensor:
         return self.linear(self.into(input))
 
 
-def _composed(first: Map, then: Map) -> Map:
-    def both(x: Tensor) -> Tensor:
-        return then(first(x))
+def _parts(layer: nn.Linear | Basis) -> tuple[Sequence[nn.Module], nn.Linear]:
+    """The maps of a layer's input, and the Linear behind them."""
+    return ([*layer.into], layer.linear) if isinstance(layer, Basis) else ([], layer)
 
-    return both
+
+def _bias(linear: nn.Linear) -> Tensor | None:
+    return linear.bias
+
+
+class _Held(nn.Module):
+    """A map that holds a tensor, as a buffer."""
+
+    held: Tensor
+
+    def __init__(self, held: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("held", held)
+
+
+class _Times(_Held):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.held
+
+
+class _Plus(_Held):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.held
+
+
+class _Turn(_Held):
+    def forward(self, x: Tensor) -> Tensor:
+        """Each block of the last dimension times the matrix held: (block, block)."""
+        return (x.unflatten(-1, (-1, len(self.held))) @ self.held).flatten(-2)
 
 
 def scaled(layer: nn.Linear | Basis, factors: Tensor) -> Basis:
     """The layer with each input channel times a factor, its column of the weight divided by it."""
-    return Basis(layer, lambda x: x * factors, lambda weight: weight / factors)
+    return Basis(layer, _Times(factors), weight=_parts(layer)[1].weight / factors)
+
+
+def shifted(layer: nn.Linear | Basis, offsets: Tensor) -> Basis:
+    """The layer with an offset added to each input channel, and taken off again by the bias."""
+    linear = _parts(layer)[1]
+    bias, added = _bias(linear), linear.weight @ offsets  # (out_features,)
+    return Basis(layer, _Plus(offsets), bias=-added if bias is None else bias - added)
 
 
 def smoothing(weight: Tensor, largest: Tensor, alpha: float = 0.5) -> Tensor:
@@ -146,15 +193,11 @@ def rotated(layer: nn.Linear | Basis, block: int) -> Basis:
     Raises:
         ValueError: the block is no power of two, or does not divide the number of inputs.
     """
-    linear = layer.linear if isinstance(layer, Basis) else layer
+    linear = _parts(layer)[1]
     if linear.in_features % block:
         raise ValueError(f"blocks of {block} do not divide {linear.in_features} inputs")
-    matrix = hadamard(block)
-
-    def turn(x: Tensor) -> Tensor:
-        return (x.unflatten(-1, (-1, block)) @ matrix).flatten(-2)
-
-    return Basis(layer, turn, turn)
+    turn = _Turn(hadamard(block).to(linear.weight.device))
+    return Basis(layer, turn, weight=turn(linear.weight))
 
 
 def hadamard(order: int) -> Tensor:
@@ -169,3 +212,68 @@ def hadamard(order: int) -> Tensor:
     while len(matrix) < order:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
     return matrix / order**0.5
+
+
+# ---- the inputs of an encoder's layers ----------------------------------------------------------
+
+
+def encoder_linears(model: nn.Module) -> dict[str, nn.Linear]:
+    """Name → layer of the Linear layers in the encoder's blocks, in the model's order."""
+    return {k: v for k, v in named_linears(model).items() if roles.block(k) is not None}
+
+
+def input_of(layer: str) -> str:
+    """The name of a layer's input, which query, key and value of a block share."""
+    role = roles.role(layer)
+    return f"{roles.block(layer)} {'x' if role in ('query', 'key', 'value') else role}"
+
+
+def see_inputs(
+    model: nn.Module, batches: Iterable[Batch], see: Callable[[str, Tensor], None]
+) -> None:
+    """Run the model; `see` gets the name of each Linear of the encoder, and the tokens it sees.
+
+    Padding is left out, and so are inputs that are no tokens (DeBERTa's relative positions).
+
+    Shapes: batches' attention_mask (B, T); what `see` gets (tokens, in_features).
+    """
+    names = {linear: name for name, linear in encoder_linears(model).items()}
+    for batch in batches:
+        is_word = batch["attention_mask"].bool()
+
+        def watch(linear: nn.Linear, x: Tensor, is_word: Tensor = is_word) -> None:
+            if linear in names and x.shape[:-1] == is_word.shape:
+                see(names[linear], x[is_word])
+
+        with watched_inputs(model, watch):
+            model(**batch)
+
+
+def hessians(
+    model: nn.Module, layers: Mapping[str, Basis], batches: Iterable[Batch]
+) -> dict[str, Tensor]:
+    """Name → sum of x xᵀ over inputs x as the layer maps them: (in_features, in_features)."""
+    sums: dict[str, Tensor] = {}
+
+    def see(name: str, x: Tensor) -> None:
+        rows = layers[name].into(x)
+        if name not in sums:
+            sums[name] = rows.new_zeros(rows.shape[-1], rows.shape[-1])
+        sums[name].addmm_(rows.T, rows)
+
+    see_inputs(model, batches, see)
+    return sums
+
+
+def largest_inputs(
+    model: nn.Module, layers: Mapping[str, Basis], batches: Iterable[Batch]
+) -> dict[str, Tensor]:
+    """Name → largest magnitude of each input channel as the layer maps it: (in_features,)."""
+    largest: dict[str, Tensor] = {}
+
+    def see(name: str, x: Tensor) -> None:
+        magnitude = layers[name].into(x).abs().amax(0)
+        largest[name] = torch.maximum(magnitude, largest.setdefault(name, magnitude))
+
+    see_inputs(model, batches, see)
+    return largest
