@@ -5,6 +5,7 @@ both. Times and bytes are measured on one layer with zeros, in processes of its 
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from statistics import fmean
@@ -67,6 +68,8 @@ def chosen_rate(part: str, method: str, sparsity: float) -> float:
     """The learning rate of the tuned point that is most like this one."""
     if part == "both":
         return design.RATES[f"half of both, {'random' if method == 'random' else 'L1-norm'}"]
+    if method == "random":
+        return design.RATES["half of the weights, random"]
     removed = "80 %" if sparsity >= FAR else "half"
     return design.RATES[f"{removed} of the weights, L1-norm"]
 
@@ -180,6 +183,12 @@ def beside_training(r: Records) -> Contrast:
 
 
 @page.claim
+def far_beside_training(r: Records) -> Contrast:
+    """80 % of the weights removed by L1-norm over nothing removed, both trained on."""
+    return compare(recovered(r, FAR), control(r))
+
+
+@page.claim
 def half_of_both(r: Records) -> Contrast:
     """Half of weights and inputs removed by L1-norm and trained on, over nothing removed."""
     return compare(recovered(r, HALF, part="both"), untouched(r))
@@ -211,6 +220,12 @@ def wanda_untrained(r: Records) -> Contrast:
 
 
 @page.claim
+def random_weights(r: Records) -> Contrast:
+    """Half of the weights removed, trained on: at random over L1-norm."""
+    return compare(recovered(r, HALF, "random"), recovered(r, HALF))
+
+
+@page.claim
 def two_of_four(r: Records) -> Contrast:
     """Half of the weights removed, trained on: two of every four over L1-norm."""
     return compare(recovered(r, HALF, "2:4"), recovered(r, HALF))
@@ -222,10 +237,9 @@ def kept(r: Records, method: str, at: float = HALF) -> ExactValue:
     return percentage(fmean(shares["l2"] for shares in a.values("kept")), a.records)
 
 
-def products_left(r: Records, part: str) -> ExactValue:
-    """The share of products without a zero factor in the first model, where L1 removes half."""
-    a = pruned(r, HALF, part=part).first
-    return percentage(a.value("zeros")["products"], a.records)
+def products_left(models: Arm) -> ExactValue:
+    """The share of products without a zero factor in the first of some models."""
+    return percentage(models.first.value("zeros")["products"], models.first.records)
 
 
 def changed(r: Records) -> ExactValue:
@@ -234,14 +248,19 @@ def changed(r: Records) -> ExactValue:
     return percentage(a.value("changed") / a.value("of"), a.records)
 
 
-def longer(r: Records, method: str) -> ExactValue:
-    """The tuning model's validation accuracy after five passes less that after one, in points."""
+def gap(r: Records, recovery: str) -> ExactValue:
+    """The tuning model's validation accuracy with half of both removed by L1-norm less that with
+    half removed at random, after so much training, in points."""
+    l1, random = (
+        r.tuning.single(
+            **pruning("both", method, HALF),
+            recovery=recovery,
+            recovery_learning_rate=chosen_rate("both", method, HALF),
+        )
+        for method in METHODS
+    )
     name = "validation_accuracy"
-    where = {"part": "both", "pruning": method, "sparsity": HALF}
-    rate = chosen_rate("both", method, HALF)
-    single = r.tuning.single(**where, recovery="a pass", recovery_learning_rate=rate)
-    five = r.tuning.single(**where, recovery="five passes")
-    return exact(100 * (five.values[name] - single.values[name]), [single, five], "points")
+    return exact(100 * (l1.values[name] - random.values[name]), [l1, random], "points")
 
 
 page.numbers(
@@ -258,15 +277,19 @@ page.numbers(
     with_wanda=wanda,
     with_wanda_untrained=wanda_untrained,
     with_two_of_four=two_of_four,
-    longer_l1=partial(longer, method="l1"),
-    longer_random=partial(longer, method="random"),
+    gap_after_one=partial(gap, recovery="a pass"),
+    gap_after_five=partial(gap, recovery="five passes"),
+    far_as_long=far_beside_training,
+    with_random=random_weights,
     guessing=baseline.guessing,
     random_near=partial(pruned, at=0.1, method="random"),
     tenth_of_both=lambda r: pruned(r, 0.1, "random", "both").first,
     kept_l1=partial(kept, method="l1"),
     kept_random=partial(kept, method="random"),
-    left_weights=partial(products_left, part="weights"),
-    left_both=partial(products_left, part="both"),
+    left_weights=lambda r: products_left(pruned(r, HALF)),
+    left_both=lambda r: products_left(pruned(r, HALF, part="both")),
+    left_l1=lambda r: products_left(recovered(r, HALF, part="both")),
+    left_random=lambda r: products_left(recovered(r, HALF, "random", "both")),
     changed=changed,
     contended=contended_processes,
     csr_half=lambda r: product_time(r, "csr", HALF) / product_time(r, "dense"),
@@ -294,11 +317,18 @@ def accuracy_rows(r: Records, part: str) -> list[dict[str, Any]]:
     return [rows[at] for at in sorted(rows)]
 
 
+def of_models(cell: Any) -> Any:
+    """An arm of several models; of one, its accuracy without an interval, which others have of
+    models."""
+    is_single = isinstance(cell, Arm) and len(cell.records) == 1
+    return replace(cell.accuracy, interval=None) if is_single else cell
+
+
 @page.chart
 def accuracy(r: Records) -> Chart:
     lines = [line(f"{name}, as pruned", like=name) for name in METHODS.values()]
     return Chart(
-        accuracy_rows(r, "both"),
+        [{name: of_models(cell) for name, cell in row.items()} for row in accuracy_rows(r, "both")],
         x=percent("removed of weights and of inputs", column="removed"),
         y=percent("test accuracy"),
         marks=[level(baseline.larger_class(r), "guessing"), *map(line, METHODS.values()), *lines],
@@ -351,8 +381,8 @@ def points(r: Records) -> Sequence[Row]:
     for row in accuracy_rows(r, "both"):
         cells: dict[str, Any] = {"removed": f"{100 * row['removed']:g} %"}
         for name in METHODS.values():
-            cells |= {f"{name}, as pruned": row.get(f"{name}, as pruned", "")}
-            cells |= {f"{name}, trained on": row.get(name, "")}
+            cells |= {f"{name}, as pruned": of_models(row.get(f"{name}, as pruned", ""))}
+            cells |= {f"{name}, trained on": of_models(row.get(name, ""))}
         rows.append(cells)
     return rows
 
@@ -360,7 +390,7 @@ def points(r: Records) -> Sequence[Row]:
 @page.table
 def of_weights(r: Records) -> Sequence[Row]:
     """Accuracy with weights alone removed, by methods that rank them otherwise."""
-    ranked = {"l1": "L1-norm", "wanda": "Wanda", "2:4": "two of every four"}
+    ranked = {"l1": "L1-norm", "wanda": "Wanda", "2:4": "two of every four", "random": "chance"}
     return [
         {
             "weights removed": f"{100 * at:g} %",
