@@ -38,9 +38,10 @@ OUTLIER_CHANNELS = 4  # of a layer's input
 # Their kind and factor, and the methods tried. A scaled channel is so many times as large, its
 # column of the weight as much smaller; SmoothQuant undoes just that. A constant of so many standard
 # deviations of the layer's input is added to a channel, and taken off again by the bias: like the
-# massive activations of large models.
+# massive activations of large models. The larger constant is the largest of 8, 16, 24 and 32 with
+# which a briefly trained model of the tuning seed, in MXFP4, beats chance on validation.
 NONE, SCALED, CONSTANT = "none", "scaled", "constant"
-NOTHING, FARTHEST, FARTHEST_SCALED = (NONE, 1), (CONSTANT, 32), (SCALED, 32)
+NOTHING, FARTHEST, FARTHEST_SCALED = (NONE, 1), (CONSTANT, 24), (SCALED, 32)
 OUTLIERS = {
     NOTHING: METHODS,
     FARTHEST_SCALED: (PLAIN, ROTATION),
@@ -52,10 +53,10 @@ SHOWN_LAYER, SHOWN_VALUE, SHOWN_VALUES = 6, 5, 32  # the layer's place; the valu
 GROWTH = tuple(round(2 ** (k / 2), 3) for k in range(13))  # times the block's largest magnitude
 # Name → distance from no difference, and standard deviation from seed to seed, each with 1,800
 # sentences of its own. Of these: 0.7 points where the two sides differ in 8 of 100 answers, 0.6 in
-# 6, and 1.2 in 25; of the models 0.3, with outliers 1.
+# 6, and 1.4 in 35; of the models 0.3, with outliers 3.
 TRUTHS = {
     "even rounding changes one answer in a hundred less": (0.010, 0.0076),
     "it changes one in five hundred less": (0.002, 0.0076),
     "finer scales change one in two hundred less": (0.005, 0.0067),
-    "a rotation changes three in a hundred less": (0.030, 0.0156),
+    "a rotation changes five in a hundred less": (0.050, 0.033),
 }

@@ -37,7 +37,7 @@ def run(params: Params, ctx: Context) -> Values:
     if params["method"] == "block":
         return block(model, params)
     lost = {} if params["method"] == "fp32" else round_(model, params)
-    return {**lost, **baseline.judge_on_test(model, params, ctx.device, keep_losses=True)}
+    return {**lost, **baseline.judge_on_test(model, params, ctx.device)}
 
 
 def number_format(element: str, block: int | str, scale: str) -> Blocked:
