@@ -30,6 +30,7 @@ from madl.formats.presets import FORMATS
 from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline, precision, search
+from madl.training.axes import Axes
 from madl.training.descent import Pair, around, descend
 from madl.training.precision import LayerFormat, Operands
 from madl.training.trial import worth
@@ -73,9 +74,7 @@ def set_formats_(model: nn.Module, formats: Sequence[PlacedFormat], operands: st
     roles = precision.roles(layers)
     each = [layer_format(placed, operands) for placed in formats]
     by_role = dict(zip(roles, each * (len(roles) if len(each) == 1 else 1), strict=True))
-    by_layer = {layer: by_role[role(layer)] for layer in layers}
-    precision.set_precision_(model, by_layer)
-    return precision.mean_bits(model, by_layer)
+    return precision.set_precision_(model, {layer: by_role[role(layer)] for layer in layers})
 
 
 def layer_format(placed: PlacedFormat, operands: str = BOTH) -> LayerFormat:
@@ -158,22 +157,18 @@ def search_formats(params: Params, ctx: Context) -> Values:
     """
     model = baseline.fine_tuned(params, ctx)
     roles, offered = precision.roles(precision.layer_names(model)), str(params["offered"]).split()
-    coins = {role: f"{role} in {FP32}" for role in roles if params.get("coin")}
-    space: dict[str, Sequence[str]] = dict.fromkeys(coins.values(), ("yes", "no"))
-    if len(offered) > 1:
-        space |= dict.fromkeys(roles, offered)
+    options = {text: {"format": text} for text in offered}
+    axes = Axes(parts=roles, options=options, coin=FP32 if params.get("coin") else None)
 
-    def objective(point: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
-        in_full = {role for role, coin in coins.items() if point[coin] == "yes"}
-        texts = (FP32 if role in in_full else point.get(role, offered[0]) for role in roles)
-        offers = map(PlacedFormat.read, texts)
+    def objective(point: search.Point) -> tuple[float, Mapping[str, Any]]:
+        offers = map(PlacedFormat.read, axes.options_at(point))
         formats = [with_places(offer, params, ctx) for offer in offers]
         bits = set_formats_(model, formats)
         value, judged = worth(model, bits, params, ctx)
         return value, {"formats": write_mix(formats), "bits": bits, **judged}
 
-    single = [dict.fromkeys(roles, text) for text in offered] if params.get("begin") else []
-    trials, best = search.run_study(ctx, params, space, objective, single)
+    single = [axes.point([text] * len(roles)) for text in offered] if params.get("begin") else []
+    trials, best = search.run_study(ctx, params, axes.space, objective, single)
     judged = [trial for trial in trials if str(params["by"]) in trial.notes]
     mixes = [trial for trial in judged if len(set(trial.notes["formats"].split())) > 1]
     return {

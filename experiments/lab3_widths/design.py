@@ -1,10 +1,10 @@
 """Question 3.1's design, decided before its data: formats on offer, budget, trials, mixes, rates.
 
-A format is written as its width and the bits after the point of weights and of inputs, "5 5 2", or
-as "FP32". Units: bits a weight; learning rates.
+A format is written as its width and the bits after the point of weights and of inputs, "5 5 2"; a
+layer in full precision has "32 float". Units: bits a weight; learning rates.
 """
 
-FULL = "FP32"  # a layer as it is
+FULL = "32 float"  # a layer as it is
 WIDE_BITS, NARROW_BITS = 6, 4  # of layers, where an order of them says which are narrow
 RIVAL_BITS = 5  # for all layers, against mixes from four to eight
 ASKED_BITS = (8, 16, 32)  # of the search as asked for; the first two for all layers, too
@@ -12,17 +12,13 @@ ASKED_FRAC_BITS = (2, 4, 8)
 FRACTIONS = {4: (5, 2), 5: (5, 2), 6: (5, 3), 8: (7, 3)}  # of weights and inputs: 1.1's choice
 FORMATS = {width: f"{width} {weights} {inputs}" for width, (weights, inputs) in FRACTIONS.items()}
 ASKED = tuple(f"{width} {frac} {frac}" for width in ASKED_BITS for frac in ASKED_FRAC_BITS)
-OFFERED = {  # to a layer
-    "asked": ", ".join((*ASKED, FULL)),
-    "narrow": ", ".join(FORMATS.values()),
-}
+ASKED_OFFER = ", ".join((*ASKED, FULL))  # to a layer
 BUDGET_BITS = 5.0
-WITHIN: dict[str, str | float] = {"formats": OFFERED["narrow"], "budget": BUDGET_BITS}
+WITHIN: dict[str, str | float] = {"offered": ", ".join(FORMATS.values()), "budget": BUDGET_BITS}
 
-# Mixes that minimise, within the budget, how far each layer's width alone moves the model, added up
-# over layers: its loss (mean distance), or its answers (KL divergence).
-ALLOCATED_BY = {"allocated": "moved", "allocated by divergence": "divergence"}
-CANDIDATES = ("allocated", "searched", "ordered")  # of which a pair of claims takes the best
+# Mixes of which a pair of claims takes the best. Allocated widths minimise, within the budget, how
+# far each layer's width alone moves a loss, added up over layers.
+CANDIDATES = ("allocated", "searched", "ordered")
 
 SAMPLER, TRIALS, BUDGETED_TRIALS = "tpe", 40, 200  # the last of the search within the budget
 TRIAL_SENTENCES = 1800  # a quarter of the default data, for a trial that trains; the sheet: all

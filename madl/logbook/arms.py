@@ -143,6 +143,13 @@ def value_at(record: Record, within: Sequence[str | int]) -> Any:
     return value
 
 
+def beside(models: Arm, several: Arm) -> Arm:
+    """Models, of which a seed has one, each repeated for every model of its seed in `several`."""
+    by_seed = {_seed(record): record for record in models.records}
+    repeated = tuple(by_seed[_seed(record)] for record in several.records)
+    return replace(models, records=repeated, units=several.units)
+
+
 def versus(a: Arm, b: Arm) -> Comparison:
     """Test accuracy of A minus that of B, paired by seed and sentence.
 

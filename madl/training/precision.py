@@ -47,8 +47,10 @@ def roles(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(role(name) for name in names))
 
 
-def set_precision_(model: nn.Module, precision: Precision) -> nn.Module:
-    """Give every Linear its format, in place of what it had; the weights stay. Returns the model.
+def set_precision_(model: nn.Module, precision: Precision) -> float:
+    """Give every Linear its format, in place of what it had; the weights stay.
+
+    Returns the mean bits of a weight.
 
     Raises:
         ValueError: a layer without an entry, or an entry without a layer.
@@ -58,7 +60,7 @@ def set_precision_(model: nn.Module, precision: Precision) -> nn.Module:
         wrong = ", ".join(sorted(set(names) ^ set(precision)))
         raise ValueError(f"a precision names every Linear layer, and no other: see {wrong}")
     quantize_(model, [_rule(name, precision[name]) for name in names])
-    return model
+    return mean_bits(model, precision)
 
 
 def set_layer_(model: nn.Module, name: str, layer_format: LayerFormat) -> nn.Module:
