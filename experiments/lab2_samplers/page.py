@@ -16,7 +16,7 @@ from typing import Any
 from experiments.lab2_samplers import design
 from experiments.lab2_samplers.records import STEM, Point, choice, draw_of, full_params, trials
 from madl.logbook import searches, stats
-from madl.logbook.arms import SEED, Arm, arm
+from madl.logbook.arms import SEED, Arm, arm, beside
 from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent, span
 from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import CUT, TUNING_SEED, Experiment, Plan
@@ -125,13 +125,6 @@ def whole_trained(r: Records) -> Arm:
 def left_alone(r: Records) -> Arm:
     """The starting model as it is, one a seed."""
     return replace(baseline.fp32(r), label="starting model")
-
-
-def beside(models: Arm, chosen: Arm) -> Arm:
-    """Models, of which a seed has one, each repeated for every study of its seed in `chosen`."""
-    by_seed = {record.case.params[SEED]: record for record in models.records}
-    repeated = tuple(by_seed[record.case.params[SEED]] for record in chosen.records)
-    return replace(models, records=repeated, units=STUDIES)
 
 
 @page.claim(primary=True)
