@@ -12,11 +12,12 @@ from madl.site import answers
 from tests.synthetic import EXAMPLES, evidence, judgement, kept_of, read
 
 
-def model(method: str, seed: int, wrong: range, **further: Any) -> Record:
+def model(method: str, seed: int, wrong: range, width: int = 8, **further: Any) -> Record:
     """A model of this seed that is wrong on these sentences of its own fold."""
     correct = ~np.isin(np.arange(EXAMPLES), wrong)
     kept = judgement(correct, examples=f"fold {seed}") | further
-    return kept_of("baseline" if method == "fp32" else "mine", kept, method=method, seed=seed)
+    own = {"method": method, "seed": seed, "width": width}
+    return kept_of("baseline" if method == "fp32" else "mine", kept, **own)
 
 
 def chosen(wrong: range) -> dict[str, Any]:
@@ -54,6 +55,15 @@ def test_equally_right_models_differ_in_their_answers_and_two_seeds_on_what_choo
     assert first["loss"] == "0.500"
     assert second[answers.CHANGED] == "15.0 %"
     assert "another seed" in second["model"]
+
+
+def test_arms_of_one_label_are_told_apart_by_what_differs_and_a_part_of_one_is_left_out():
+    narrow, wide = (
+        [model("qat", seed, range(9), width=width) for seed in (10, 11)] for width in (4, 8)
+    )
+    arms = [arm("QAT", narrow), arm("QAT", narrow[:1]), arm("QAT", wide), arm("PTQ", wide)]
+    *told, _ = answers.rows(cast("Any", view(*arms)))
+    assert [row["model"] for row in told] == ["QAT, width 4", "QAT, width 8", "PTQ"]
 
 
 def test_without_the_fp32_model_of_a_seed_nothing_is_said():

@@ -5,14 +5,14 @@ beside its accuracy, the share of test answers that are not those of the FP32 mo
 seed; and below them stands how far two FP32 models of different seeds are apart.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from madl.logbook.arms import SEED, Arm, answers_apart, value_at
+from madl.logbook.arms import DRAWN, SEED, Arm, answers_apart, value_at
 from madl.logbook.charts import Chart
-from madl.logbook.records import Record, Row
+from madl.logbook.records import Record, Row, Scalar
 from madl.logbook.searches import mean_estimate
-from madl.logbook.values import Estimate, Outcomes, Unit
+from madl.logbook.values import Estimate, Outcomes, Unit, number
 from madl.site.views import View
 
 BASELINE = "baseline"
@@ -22,26 +22,56 @@ CHANGED = "answers changed"
 def rows(view: View) -> list[Row]:
     """A row for each arm of a page's figures and claims; none where no FP32 model answers."""
     fp32 = _fp32(view)
-    by_label: dict[str, Row] = {}
-    for arm in _arms(view):
+    arms = _different(_arms(view))
+    judged: list[Row] = []
+    for arm in arms:
         changed = _changed(arm, fp32)
-        if changed is not None and arm.label not in by_label:
+        if changed is not None:
             has_loss = "loss" in value_at(arm.records[0], arm.within)
-            by_label[arm.label] = {
-                "model": arm.label,
+            row = {
+                "model": _name(arm, arms),
                 "accuracy": f"{arm:i}" if len(arm.groups) > 1 else f"{arm}",
                 "loss": f"{arm.loss:.3f}" if has_loss else "",
                 CHANGED: f"{changed:i}",
                 "of models": len(arm.records),
             }
-    if by_label and (apart := _two_seeds(view)) is not None:
-        by_label["two seeds"] = {
+            judged.append(row)
+    if judged and (apart := _two_seeds(view)) is not None:
+        row = {
             "model": "FP32 beside FP32 of another seed, on the sentences that choose",
             **dict.fromkeys(("accuracy", "loss"), ""),
             CHANGED: f"{apart:i}",
             "of models": apart.seeds,
         }
-    return list(by_label.values())
+        judged.append(row)
+    return judged
+
+
+def _different(arms: Iterable[Arm]) -> list[Arm]:
+    """The arms, each once; without those that are a part of another one of the same label."""
+    cases = {(arm.label, arm.within, frozenset(c.key for c in arm.cases)): arm for arm in arms}
+    return [
+        arm
+        for (label, within, own), arm in cases.items()
+        if not any((label, within) == other[:2] and own < other[2] for other in cases)
+    ]
+
+
+def _name(arm: Arm, arms: Iterable[Arm]) -> str:
+    """The arm's label, and the parameters in which others of that label differ from it."""
+    alike = [other.records[0].case.params for other in arms if other.label == arm.label]
+    own = arm.records[0].case.params
+    differ = [
+        name
+        for name in own
+        if name not in DRAWN and any(other.get(name) != own[name] for other in alike)
+    ]
+    values = (f"{name.replace('_', ' ')} {_short(own[name])}" for name in differ)
+    return ", ".join([arm.label, *values])
+
+
+def _short(value: Scalar) -> str:
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def _arms(view: View) -> Iterator[Arm]:
