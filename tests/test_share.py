@@ -31,7 +31,7 @@ def tags(html: str) -> dict[str, str]:
 
 def test_a_page_s_head_names_its_words_and_its_picture(tmp_path):
     meta = {"description": 'It says "no" & <more>.', "image": "figures/it/share.png"}
-    page = SimpleNamespace(title="1.1 Widths", meta=meta, is_homepage=False)
+    page = SimpleNamespace(title="1.1 Widths", meta=meta, is_homepage=False, url="labs/it.html")
     page.canonical_url, page.file = f"{ADDRESS}labs/it.html", SimpleNamespace(src_uri="labs/it.md")
 
     def told() -> dict[str, str]:

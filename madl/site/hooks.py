@@ -40,6 +40,10 @@ NO_URL = (  # `cli.py` says it, too
     "no SITE_URL: shared addresses have no picture, and 404.html works at the root of a server "
     "alone; SITE_URL=https://… names where the site will be"
 )
+FACE = (  # asked for at once, so that no text moves when it comes; not in a folder, without origin
+    'if(location.protocol!="file:")document.head.append(Object.assign(document.createElement("link"),'
+    '{{rel:"preload",as:"font",crossOrigin:"",href:"{}assets/logbook-serif.woff2"}}))'
+)
 SHAPES = ("answer", "promise", "touch", "ledger")  # elements whose pages look otherwise
 NOT_FOUND = (
     "<h1>There is no such page</h1><p>It was moved, renamed or never written. All questions and "
@@ -132,6 +136,8 @@ def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
     )
     shapes = [f"with-{name} " for name in SHAPES if re.search(rf'class="{name}[ "]', output)]
     output = output.replace('<article class="', '<article class="' + "".join(shapes), 1)
+    face = _script(FACE.format("../" * page.url.count("/")))
+    output = output.replace("<head>", f"<head>{face}", 1)
     return output.replace("</head>", "".join(tags) + "</head>", 1)
 
 
