@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from bs4 import BeautifulSoup
 
 from madl.logbook import records as results
@@ -54,6 +55,7 @@ def test_pages_are_the_golden_ones_and_made_again_where_a_build_left_them_broken
         golden = GOLDEN / f"golden_{Path(name).stem}.md"
         text = (plan.project.docs / name).read_text()
         text = re.sub(r"<svg class=\"(wide|narrow|thumb)\".*?</svg>", r"<svg \1…>", text)
+        assert yaml.safe_load(text.split("---")[1])["description"]  # or MkDocs shows it as text
         assert text == golden.read_text()  # but for the drawing, tested in test_svg.py
     store = fill(plan)
     report.write(plan, store)

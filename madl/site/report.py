@@ -397,7 +397,7 @@ def _ledger_table(state: Ledger, shown: Mapping[str, PageCalls]) -> str:
     """
     again = {stem: calls.page.again for stem, calls in shown.items() if calls.page.again}
     is_again = any(part.run for part in again.values())
-    heads = ["Question", "Answer", "Verdicts", "Replicates?", *["Run again here"] * is_again]
+    heads = ["Question", "Answer", "Verdicts", "Other runs", *["Run again here"] * is_again]
     lines = [
         '<div class="ledger sortable" markdown data-search-exclude>\n',
         "| " + " | ".join(heads) + " |",
