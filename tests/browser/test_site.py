@@ -122,7 +122,8 @@ def test_on_paper_evidence_is_open_and_nothing_is_cut(browser, site, name):
       return {
         navigation: all(bars).filter((e) => e.checkVisibility()).length,
         folded: all("article details:not(.drawing details) > :not(summary)")
-          .filter((e) => !e.getClientRects().length && !e.matches("[hidden], .unprinted")).length,
+          .filter((e) => !e.getClientRects().length)
+          .filter((e) => !e.matches("[hidden], .unprinted:has(+ details)")).length, // whole there
         cut: all("article table").filter((e) => right(e) > innerWidth + 1)
           .map((e) => e.textContent.slice(0, 60)),
       };
