@@ -23,10 +23,10 @@ COLLAPSED_NATS = 0.65  # of loss on balanced labels, nearly log 2: the model gue
 Study = Sequence[float | None]  # None: no value so far
 
 
-def least_so_far(losses: Iterable[float | None]) -> list[float | None]:
-    """For each trial, the least loss up to it; None as long as no trial has a loss."""
-    least = accumulate((math.inf if loss is None else loss for loss in losses), min)
-    return [None if math.isinf(loss) else loss for loss in least]
+def highest_so_far(values: Iterable[float | None]) -> list[float | None]:
+    """For each trial, the highest value up to it; None as long as no trial has a value."""
+    highest = accumulate((-math.inf if value is None else value for value in values), max)
+    return [None if math.isinf(value) else value for value in highest]
 
 
 def preferred_rate(losses: Mapping[float, float]) -> float:
