@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from experiments.lab1_pruning import design, page
-from experiments.lab1_quantization import page as width_page
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
 from madl.logbook.records import Record, Records, read_published
 from madl.running.evidence import Evidence, EvidenceTable
@@ -65,8 +64,3 @@ def test_both_methods_are_trained_on_at_all_sparsities():
 def test_the_rate_is_chosen_on_the_tuning_seed(name):
     tuned = Records(read_published(TUNED)).all(**design.POINTS[name], recovery="a pass")
     assert tuned_rate(tuned, "recovery_learning_rate") == design.RATES[name]
-
-
-def test_nothing_removed_is_trained_as_the_width_study_trains_its_width():
-    chosen = full().cases(page.STEM)[0].params
-    assert width_page.chosen_rate(chosen["width"]) == design.RATE_OF_NOTHING

@@ -74,9 +74,6 @@ def chosen_rate(part: str, method: str, sparsity: float) -> float:
     return design.RATES[f"{removed} of the weights, L1-norm"]
 
 
-NOTHING: Params = {"part": "nothing", "sparsity": 0.0}
-
-
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
@@ -104,7 +101,7 @@ def cases(plan: Plan) -> Iterable[Params]:
                 yield {**base, **pruning(part, method, sparsity)}
         for method, sparsity in design.OF_WEIGHTS:
             yield {**base, **pruning("weights", method, sparsity)}
-        yield {**base, **NOTHING, **recovery(plan, design.RATE_OF_NOTHING)}
+        yield {**base, **design.POINTS["nothing"], **recovery(plan, design.RATES["nothing"])}
         for part, method, sparsity in (*points, *(("weights", *p) for p in design.OF_WEIGHTS)):
             is_asked = part == "both" and (seed == first or sparsity in design.SPARSITIES_ON_ALL)
             if is_asked or (part == "weights" and (method, sparsity) in design.OF_WEIGHTS):
