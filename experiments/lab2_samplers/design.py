@@ -16,7 +16,7 @@ TIE_NATS = 1e-2  # of validation loss, less than five hundred sentences tell apa
 # neither collapse to chance there nor lie next below one that does. A sampler that is not tuned has
 # the rate of the one that is like it.
 RATES_TRIED = dict.fromkeys(("tpe", "random", "whole"), (3e-5, 1e-4, 2e-4, 3e-4, 1e-3))
-RATES = {"tpe": 1e-4, "random": 1e-4, "whole": 1e-4}
+RATES = {"tpe": 2e-4, "random": 1e-4, "whole": 2e-4}
 LIKE = {"grid": "random", OLDER: "tpe"}
 PROBE_SENTENCES, PROBE_TOKENS = 4, 16  # on which outputs of what is built are compared
 # Name → distance from zero, and standard deviation from seed to seed, each with a study and 1,800
