@@ -501,7 +501,7 @@ def new(stem: str) -> None:
     id, paths = create(project, stem)
     for path in paths:
         click.echo(path.relative_to(project.root))
-    click.echo(f"question {id}; next: python cli.py all {stem} --profile smoke")
+    click.echo(f"question {id}; next: python cli.py all {stem}")
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

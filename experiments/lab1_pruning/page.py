@@ -25,7 +25,6 @@ from madl.training import baseline, compressed
 WIDTH_STUDY = "lab1_quantization"  # where the starting model comes from
 
 page = Experiment(
-    title="Sparsity: random and L1-norm pruning",
     needs=(WIDTH_STUDY,),
     timed=lambda params: params["part"] == "cost",
 )

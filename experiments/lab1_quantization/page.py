@@ -17,7 +17,7 @@ from madl.logbook.searches import rate_rows
 from madl.logbook.values import Estimate, per_cent, scientific
 from madl.training import baseline
 
-page = Experiment(title="Fixed-point width: PTQ and QAT")
+page = Experiment()
 
 
 def format_params(width: int, fractions: tuple[int, int], operands: str = "both") -> Params:

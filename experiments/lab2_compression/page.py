@@ -25,7 +25,7 @@ from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.values import Unit, scientific
 from madl.training import baseline
 
-page = Experiment(title="Compression-aware search", needs=("baseline",), requires=(CUT,))
+page = Experiment(needs=("baseline",), requires=(CUT,))
 
 STEM = "lab2_compression"
 SEARCHES = {

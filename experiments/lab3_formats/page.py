@@ -39,7 +39,7 @@ from madl.logbook.searches import rate_rows
 from madl.logbook.values import Estimate
 from madl.training import baseline
 
-page = Experiment(title="Mixed precision: every number format")
+page = Experiment()
 
 ALL = "all formats"
 LEAST_DRAWN = 0.35  # of a score

@@ -24,7 +24,7 @@ from madl.logbook.numbers import ExactValue, NumberFn, computed, exact
 from madl.logbook.records import Params, Record, Records, Row
 from madl.training import baseline
 
-page = Experiment(title="Mixed precision: a width for every layer", needs=("baseline",))
+page = Experiment(needs=("baseline",))
 
 STEM = "lab3_widths"
 RIVAL, WIDE = str(design.RIVAL_BITS), str(design.WIDE_BITS)  # mixes of one width

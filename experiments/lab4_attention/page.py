@@ -37,7 +37,6 @@ NO_KERNEL = "no kernel"
 PROFILE: dict[str, Scalar] = {"kind": "profile", "device": "cpu"}
 
 page = Experiment(
-    title="Attention: fused against naive",
     timed=lambda params: params["kind"] in ("time", "notebook", "profile"),
 )
 page.unavailable(no_device)

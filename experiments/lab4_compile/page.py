@@ -25,7 +25,7 @@ from madl.logbook.values import Estimate, Unit, number
 from madl.machine import lint
 from madl.machine.device import no_device
 
-page = Experiment(title="torch.compile: when does it pay?", timed=True)
+page = Experiment(timed=True)
 
 NETWORKS = {"resnet18": "ResNet-18", "bert": "BERT"}
 COMPILERS = {

@@ -211,10 +211,12 @@ class PageCalls:
         return self.page.view.shown[name]
 
     def title(self) -> str:
-        """The experiment's title, behind its question's number if it has a single one."""
-        ids = [question.id for question in self.page.questions]
-        number = f"{ids[0]} " if len(ids) == 1 else ""
-        return f"{number}{self.page.view.experiment.title}"
+        """The number and title of the only question that the page answers, or the page's own title."""
+        match self.page.questions:
+            case [question]:
+                return f"{question.id} {question.title}"
+            case _:
+                return self.page.view.experiment.title or self.page.name
 
     def question(self) -> str:
         """The page's questions in our words, each saying if no lab sheet asks it."""

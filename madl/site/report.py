@@ -344,7 +344,7 @@ def _registration(state: Ledger, pages: Sequence[Page]) -> str:
     counts = Counter(claim["state"] for claim in claims)
     return (
         f"Of {pluralize(len(claims), 'claim')} {counts['registered']} were registered before their "
-        f"runs, {counts['known']} worded when an earlier run of the same cases was known, "
+        f"runs, {counts['known']} worded after an earlier run of the same cases, "
         f"{counts['worded after']} after. A page's claims are one family: a page "
         f"of registered ones holds a wrong verdict with a chance of at most {100 * ALPHA:g} %."
         + _over_all(pages)
@@ -358,8 +358,8 @@ def _predicted(pages: Sequence[Page]) -> str:
     if not count:
         return ""
     return (
-        f" Of {count} processes of claims on times, left out one by one, {held} lie in the "
-        f"interval in which the others expect {100 * LEVEL:g} of 100."
+        f" Of {count} timed processes {held} lie in the {100 * LEVEL:g} % interval that their "
+        "claim's others predict."
     )
 
 
