@@ -211,7 +211,7 @@ class PageCalls:
         return self.page.view.shown[name]
 
     def title(self) -> str:
-        """The number and title of the only question that the page answers, or the page's own title."""
+        """The number and title of the only question that the page answers, or its own title."""
         match self.page.questions:
             case [question]:
                 return f"{question.id} {question.title}"
