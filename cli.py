@@ -59,12 +59,28 @@ class _Wrong(click.ClickException):
     exit_code = 2
 
 
+def _in_a_line(error: click.UsageError) -> click.ClickException:
+    """Click's error without the usage above it; help, where that is what it prints, as it is."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error
+    where = error.ctx.command_path if error.ctx else "cli.py"
+    return _Wrong(f"{error.format_message().rstrip('.')} (see `python {where} -h`)")
+
+
 class _Group(click.Group):
     """The commands; every error of one becomes one line here, and nowhere else."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            raise _in_a_line(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _in_a_line(error) from error
         except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
             raise
         except Exception as error:
@@ -118,9 +134,16 @@ def _stems(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tup
 _option = functools.partial(click.option, show_default=True)
 OPTIONS: Mapping[str, Callable[[Any], Any]] = {  # that several commands have, the same everywhere
     "stems": click.argument("stems", nargs=-1, metavar="[EXPERIMENT]...", callback=_stems),
-    "profile": _option("--profile", default="quick", help="smoke, quick or full."),
+    "profile": _option(
+        "--profile",
+        type=click.Choice(["smoke", "quick", "full"]),
+        default="quick",
+        help="How much is run.",
+    ),
     "seeds": _option(
-        "--seeds", help="With --profile full: how many confirming seeds, 1 to 5.  [default: 5]"
+        "--seeds",
+        type=click.IntRange(1, 5),
+        help="With --profile full: how many confirming seeds.  [default: 5]",
     ),
     "workload": _option(
         "--workload",
@@ -543,7 +566,7 @@ def _project() -> "Project":
 def _plan(
     *,
     profile: str,
-    seeds: str | None,
+    seeds: int | None,
     workload: str,
     model: str | None,
     dataset: str | None,
@@ -551,22 +574,25 @@ def _plan(
     label_column: str | None,
     only: str | None = None,
 ) -> "RunPlan":
+    from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES
     from madl.running import plans
     from madl.running.evidence import quick_sample
     from madl.training import workloads
 
     if only and profile == "smoke":
         raise WrongCommand("--only is of full's cases; leave out --profile smoke")
+    if seeds and profile != "full":
+        raise WrongCommand("--seeds is of the full profile; leave it out, or use --profile full")
     project = _project()
     columns = {"text_column": text_column, "label_column": label_column}
     chosen = workloads.resolve(workload, model=model, dataset=dataset, **columns)
-    known, num_seeds = plans.profile_named(profile), plans.parse_seeds(seeds, profile)
-    plan = plans.RunPlan(project, known, chosen.params(), num_seeds)
+    num_seeds = seeds or len(CONFIRMING_SEEDS)
+    plan = plans.RunPlan(project, PROFILES[profile], chosen.params(), num_seeds)
     if only == "claims":
         from madl.site import replication
 
         return replication.claimed_cases(plan, project.store)
-    if only == "cuda" or known.name == "quick":
+    if only == "cuda" or profile == "quick":
         return quick_sample(plan, project.store.get, only)
     return plan
 
