@@ -141,7 +141,7 @@ def _executed(queues: Queues, mode: ExecutionMode) -> Generator[Record]:
             functools.partial(execute_on_worker, *where),
             scheduler=options.scheduler,
             alone=mode.is_timed,
-            lost=lambda case, why: unexecuted_record(root, device, case, "failed", why),
+            lost=lambda case, why: unexecuted_record(root, case, "failed", why),
         )
         return
     threads = max(machine.num_cores() // jobs, 1)
@@ -191,6 +191,7 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
     values: Values = {}
     error: str | None = None
     try:
+        known |= _kernels(root, case.experiment)
         values = experiment.execute(case.params, Context(device, store, known["code"]))
         try:
             shapes.check(values)
@@ -215,7 +216,6 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
             **known,
             contention=meter.share(jobs=jobs),
             claims=experiment.digests,
-            **_kernels(root, case.experiment),
         ),
         error=error,
     )
@@ -287,7 +287,7 @@ def execute_on_worker(
         )
     why = _project(root, sources.state(root)).why_unavailable(case)
     if why is not None:
-        return unexecuted_record(root, device, case, "skipped", why)
+        return unexecuted_record(root, case, "skipped", why)
     threads = machine.num_cores() if alone else int(os.environ.get("OMP_NUM_THREADS") or 1)
     start_process(threads)
     return execute(root, store, machine.resolve(device)[0], jobs, case)
