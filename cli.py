@@ -399,20 +399,22 @@ def verify(stems: tuple[str, ...], num_cases: int) -> None:
     Some cases that earlier code has done are executed twice by that code and once by today's, and
     compared to the digit. What comes out is kept in docs/data/equivalences.
     """
+    from madl.machine import lifeline
     from madl.running import verify as verifying
 
     project = _project()
     outcomes: list[bool] = []
-    for state in verifying.earlier_states(project, stems or project.names()):
-        codes = f"{state.experiment}, code {state.code} → {project.code(state.experiment)}"
-        try:
-            equivalence = verifying.verify(project, state, num_cases=num_cases)
-        except MadlError as error:
-            click.echo(f"{codes}: {error}")
-            outcomes.append(False)
-        else:
-            click.echo(f"{codes}: {equivalence.told}")
-            outcomes.append(equivalence.holds)
+    with lifeline.guarded(project.state / "tmp"):
+        for state in verifying.earlier_states(project, stems or project.names()):
+            codes = f"{state.experiment}, code {state.code} → {project.code(state.experiment)}"
+            try:
+                equivalence = verifying.verify(project, state, num_cases=num_cases)
+            except MadlError as error:
+                click.echo(f"{codes}: {error}")
+                outcomes.append(False)
+            else:
+                click.echo(f"{codes}: {equivalence.told}")
+                outcomes.append(equivalence.holds)
     sys.exit(0 if all(outcomes) else 1)
 
 
