@@ -58,7 +58,7 @@ def opening(told: Iterable[tuple[Against, str]], calls: Mapping[str, PageCalls])
         '<section class="touch" markdown data-search-exclude>\n\n<div class="says" markdown>\n',
         f"{measured(row, page)}\n\n[{inline(page.title())}]({page.page.path})\n{{ .asks }}\n",
         "</div>\n",
-        f"{drawn(row.toy, row.invites, '', elsewhere=True)}\n</section>\n",
+        f"{drawn(row.toy, inline(row.invites), '', elsewhere=True)}\n</section>\n",
     )
     return Markup("\n".join(parts))
 

@@ -24,7 +24,7 @@ from madl.files import read_text
 from madl.logbook.arms import SEED
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
-from madl.logbook.records import Record, Row, Run
+from madl.logbook.records import Record, Row, Run, ordered
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, Unit, number, pluralize
 from madl.running.project import Project
@@ -351,7 +351,7 @@ class PageCalls:
             return NOT_RUN
         self._check_name("parameter", name, sorted({key for params in planned for key in params}))
         values = {params[name] for params in planned if name in params}
-        return ", ".join(_number(value) for value in sorted(values, key=_order))
+        return ", ".join(_number(value) for value in sorted(values, key=ordered))
 
     def of_default_data(self, caller: Callable[[], str]) -> str:
         """The body of the `call` block, if the page's data set is the default one; else ""."""
@@ -507,11 +507,6 @@ def _code(run: Run) -> str:
     """The code that made a record: commit and digest."""
     changed = ", with uncommitted changes" if run.dirty else ""
     return f"commit {run.commit or 'unknown'}{changed}, digest {run.code}"
-
-
-def _order(value: Any) -> tuple[str, Any]:
-    """A key that sorts numbers by size, and values of other types behind them."""
-    return ("", value) if isinstance(value, int | float) else (type(value).__name__, str(value))
 
 
 def _number(value: Any) -> str:
