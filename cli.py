@@ -39,7 +39,8 @@ ACTIVATE = (
 try:
     import click
 
-    from madl.errors import NO_ROOM, MadlError, WrongCommand
+    from madl import files
+    from madl.errors import NO_MEMORY, NO_ROOM, MadlError, WrongCommand
 except ImportError as missing:
     sys.exit(f"Error: {missing}; {ACTIVATE}")
 
@@ -99,7 +100,7 @@ def _error_message(error: Exception) -> str:
     if isinstance(error, MadlError):
         return str(error)
     if isinstance(error, OSError):
-        why = (error.strerror or str(error)).lower()
+        why = files.why(error)
         if error.errno in NO_ROOM:
             where = error.filename or "where .madl, docs or temporary files lie"
             return (
@@ -118,7 +119,7 @@ def _error_message(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"{error}; {ACTIVATE}"
     if isinstance(error, MemoryError):
-        return "not enough memory; end other programs, or use fewer --jobs, and run it again"
+        return NO_MEMORY
     return (
         f"{type(error).__name__}: {error}; this is a fault of the program: run it as "
         "`cli.py -v …` to see where"

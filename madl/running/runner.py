@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from madl.errors import NO_ROOM, MadlError
+from madl.errors import NO_MEMORY, NO_ROOM, MadlError, kind_and_line
 from madl.logbook import shapes
 from madl.logbook.experiment import Context
 from madl.logbook.records import Case, Record, Run, Store, Values, published_by_machine, register
@@ -259,9 +259,8 @@ def _error_line(problem: BaseException) -> str:
     if isinstance(problem, MadlError):
         return text
     if isinstance(problem, MemoryError) or "can't allocate memory" in text:
-        return "not enough memory; end other programs, or use fewer --jobs, and run it again"
-    first = (str(problem).strip() or "no message").splitlines()[0]
-    return f"{type(problem).__name__}: {first}"
+        return NO_MEMORY
+    return kind_and_line(problem)
 
 
 def execute_on_worker(

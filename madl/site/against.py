@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from markupsafe import Markup
 
 from madl.errors import MadlError
-from madl.running.project import Against, Project
-from madl.site import home, intervals
+from madl.running.project import Project
+from madl.site import home, intervals, reported
 from madl.site.markup import chip, html, inline, words
 from madl.site.page import PageCalls, prose_numbers
+from madl.site.reported import Against
 from madl.site.views import Problems
 
 
@@ -25,7 +26,7 @@ def rows(
     """
     told: list[tuple[Against, str]] = []
     try:
-        answers = project.against
+        answers = reported.claims(project)
     except MadlError as error:
         problems.note(error)
         return []

@@ -28,7 +28,18 @@ from madl.logbook.records import Record, Row, Run, ordered
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, Unit, number, pluralize
 from madl.running.project import Project
-from madl.site import answers, explain, notebooks, notes, prose, replication, share, svg, templates
+from madl.site import (
+    answers,
+    explain,
+    notebooks,
+    notes,
+    prose,
+    replication,
+    reported,
+    share,
+    svg,
+    templates,
+)
 from madl.site import code as sources
 from madl.site.again import accuracies
 from madl.site.markup import NOT_RUN, chip, inline, words
@@ -411,7 +422,7 @@ class PageCalls:
         Raises:
             MadlError: `experiments/reported.toml` has none for this page.
         """
-        reports = self.project.reported
+        reports = reported.figures(self.project)
         if (report := reports.get(self.page.name)) is None:
             raise MadlError(
                 f"template {self.template} calls reported(), and experiments/reported.toml has no "
