@@ -326,9 +326,9 @@ def report(is_built: bool, **given: Any) -> None:
 @click.option("--strict", is_flag=True, help="Exit with 1 if a question is not answered.")
 def checklist(as_json: bool, strict: bool, **given: Any) -> None:
     """List every question: answered, partly, or open."""
+    from madl.running.views import Problems, pages
     from madl.site import report as reports
     from madl.site.page import PageCalls
-    from madl.site.views import Problems, pages
 
     plan, problems = _plan(**given), Problems()
     planned = pages(plan, plan.project.store, problems)
@@ -501,19 +501,20 @@ def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> 
     sittings if `is_kept`."""
     from madl.logbook import records
     from madl.machine import device, lifeline
+    from madl.running import sittings
     from madl.site import replication
 
     device.wait_briefly()
     plan = _plan(**given).whole
     store = plan.project.store
     with lifeline.guarded(store.root / "tmp"):
-        *_, views = replication.add_sittings(plan, store, stems, times)
+        views = sittings.add_sittings(plan, store, stems, times)
     for view in views:
         for claim, outcome in replication.outcomes(view).items():
             click.echo(f"{claim:<45} {outcome}")
         if is_kept:
             path = plan.project.docs / "data" / f"{view.name}.jsonl"
-            count = records.publish(replication.times_of(view), path)
+            count = records.publish(sittings.times_of(view), path)
             click.echo(f"{count} records of {view.name} in {path}")
 
 
@@ -592,9 +593,9 @@ def _plan(
     num_seeds = seeds or len(CONFIRMING_SEEDS)
     plan = plans.RunPlan(project, PROFILES[profile], chosen.params(), num_seeds)
     if only == "claims":
-        from madl.site import replication
+        from madl.running import sittings
 
-        return replication.claimed_cases(plan, project.store)
+        return sittings.claimed_cases(plan, project.store)
     if only == "cuda" or profile == "quick":
         return quick_sample(plan, project.store.get, only)
     return plan

@@ -17,9 +17,9 @@ from madl.running import within
 from madl.running.evidence import EvidenceTable, choose_evidence, quick_sample, source_of
 from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
+from madl.running.views import Page, View
 from madl.site import limits
 from madl.site.page import PageCalls
-from madl.site.views import Page, View
 from madl.training import workloads
 from tests.conftest import a_record, a_run, own
 from tests.synthetic import DATA, a_measurement, samples

@@ -10,11 +10,11 @@ from markupsafe import Markup
 
 from madl.errors import MadlError
 from madl.running.project import Project
+from madl.running.views import Problems
 from madl.site import home, intervals, reported
 from madl.site.markup import chip, html, inline, words
 from madl.site.page import PageCalls, prose_numbers
 from madl.site.reported import Against
-from madl.site.views import Problems
 
 
 def rows(

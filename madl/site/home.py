@@ -7,10 +7,10 @@ from typing import Any
 
 from madl.logbook.claims import Result
 from madl.running.project import Project
+from madl.running.views import Page
 from madl.site import notebooks, svg
 from madl.site.markup import html, inline
 from madl.site.page import PageCalls
-from madl.site.views import Page
 
 
 def clearest(pages: Iterable[Page]) -> Page | None:

@@ -28,6 +28,8 @@ from madl.logbook.records import Record, Row, Run, ordered
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, Unit, number, pluralize
 from madl.running.project import Project
+from madl.running.reruns import accuracies
+from madl.running.views import NOT_RUN, Page, View
 from madl.site import (
     answers,
     explain,
@@ -41,9 +43,7 @@ from madl.site import (
     templates,
 )
 from madl.site import code as sources
-from madl.site.again import accuracies
-from madl.site.markup import NOT_RUN, chip, inline, words
-from madl.site.views import Page, View
+from madl.site.markup import chip, inline, words
 from madl.training import workloads
 
 

@@ -30,10 +30,10 @@ from madl.logbook.experiment import CLAIM_VARIABLES
 from madl.logbook.numbers import Number, magnitude
 from madl.logbook.records import Row
 from madl.logbook.values import Unit
+from madl.running.views import NOT_RUN, Page, View
 from madl.site import intervals
 from madl.site.disagreements import disagreement
-from madl.site.markup import NOT_RUN, chip, html, inline, words
-from madl.site.views import Page, View
+from madl.site.markup import chip, html, inline, words
 
 VERDICTS = ("supported", "refuted", "undecided")
 UNMEASURED, DISAGREE = "unmeasured", "disagree"

@@ -29,6 +29,7 @@ from madl.logbook.stats import holm
 from madl.logbook.values import ALPHA, LEVEL, pluralize
 from madl.running.plans import RunPlan
 from madl.running.project import RESTORE, Project
+from madl.running.views import NOT_RUN, Page, Problems, Status, pages
 from madl.site import (
     against,
     evidence,
@@ -41,9 +42,8 @@ from madl.site import (
     share,
     templates,
 )
-from madl.site.markup import NOT_RUN, chip, html, inline
+from madl.site.markup import chip, html, inline
 from madl.site.page import PageCalls, markdown_table, prose_numbers
-from madl.site.views import Page, Problems, Status, pages
 
 REPORTED = 3  # rows of what others report on home
 SITE = ("ledger", "index", "reported")  # pages of the whole site

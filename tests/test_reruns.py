@@ -4,7 +4,7 @@ import pytest
 
 from madl.logbook.records import Case, Source
 from madl.running.evidence import source_of
-from madl.site.again import run_again
+from madl.running.reruns import run_again
 from tests.conftest import a_record, a_run
 
 CASES = [Case(experiment="toy", params={"x": x, "seed": 0}) for x in range(3)]

@@ -47,10 +47,11 @@ from madl.running.evidence import (
     with_workload,
 )
 from madl.running.plans import ExplicitPlan, RunPlan, explicit_plan
-from madl.site.again import Again, run_again
-from madl.site.markup import NOT_RUN
+from madl.running.reruns import Again, run_again
 
 log = logging.getLogger(__name__)
+
+NOT_RUN = "not run here"
 
 _OF_AN_EMPTY_SEQUENCE = (NoRows, LookupError, ValueError, ArithmeticError, StopIteration)
 T = TypeVar("T")
