@@ -110,9 +110,8 @@ class PageCalls:
     @functools.cached_property
     def charts(self) -> dict[str, Chart]:
         """The charts that the page shows, by name."""
-        text = read_text(self.project.experiments / self.template, "save it as text")
+        names = templates.arguments_of("figure", self.project, self.template)
         shown = self.page.view.shown
-        names = re.findall(r"figure\(\"([^\"]+)\"", text)
         return {n: chart for n in names if isinstance(chart := shown.get(n), Chart)}
 
     def first_chart(self) -> str | None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from madl.logbook.claims import Result
-from madl.logbook.numbers import count_of_units
+from madl.logbook.numbers import bracketed, count_of_units
 from madl.logbook.records import Row
 from madl.logbook.stats import mean
 from madl.logbook.values import Unit
@@ -60,7 +60,7 @@ def _summary(result: Result) -> str:
 def _beside(run: OtherRun) -> str:
     """Another run's summary, and how far its effect is from that of the page's."""
     gap, unit = run.difference, run.difference.unit
-    ends = prose.bracketed(gap.interval_at(run.level), unit)
+    ends = bracketed(gap.interval_at(run.level), unit)
     name = "ratio" if unit is Unit.TIMES else "difference"
     return f"{_summary(run.other)}; {name} {prose.signed(gap.effect, unit, more=1)} {ends}"
 
