@@ -39,7 +39,8 @@ ACTIVATE = (
 try:
     import click
 
-    from madl.errors import NO_ROOM, MadlError, WrongCommand
+    from madl import files
+    from madl.errors import NO_MEMORY, NO_ROOM, MadlError, WrongCommand
 except ImportError as missing:
     sys.exit(f"Error: {missing}; {ACTIVATE}")
 
@@ -59,12 +60,28 @@ class _Wrong(click.ClickException):
     exit_code = 2
 
 
+def _in_a_line(error: click.UsageError) -> click.ClickException:
+    """Click's error without the usage above it; help, where that is what it prints, as it is."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error
+    where = error.ctx.command_path if error.ctx else "cli.py"
+    return _Wrong(f"{error.format_message().rstrip('.')} (see `python {where} -h`)")
+
+
 class _Group(click.Group):
     """The commands; every error of one becomes one line here, and nowhere else."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            raise _in_a_line(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _in_a_line(error) from error
         except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
             raise
         except Exception as error:
@@ -83,7 +100,7 @@ def _error_message(error: Exception) -> str:
     if isinstance(error, MadlError):
         return str(error)
     if isinstance(error, OSError):
-        why = (error.strerror or str(error)).lower()
+        why = files.why(error)
         if error.errno in NO_ROOM:
             where = error.filename or "where .madl, docs or temporary files lie"
             return (
@@ -102,7 +119,7 @@ def _error_message(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"{error}; {ACTIVATE}"
     if isinstance(error, MemoryError):
-        return "not enough memory; end other programs, or use fewer --jobs, and run it again"
+        return NO_MEMORY
     return (
         f"{type(error).__name__}: {error}; this is a fault of the program: run it as "
         "`cli.py -v …` to see where"
@@ -118,9 +135,16 @@ def _stems(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tup
 _option = functools.partial(click.option, show_default=True)
 OPTIONS: Mapping[str, Callable[[Any], Any]] = {  # that several commands have, the same everywhere
     "stems": click.argument("stems", nargs=-1, metavar="[EXPERIMENT]...", callback=_stems),
-    "profile": _option("--profile", default="quick", help="smoke, quick or full."),
+    "profile": _option(
+        "--profile",
+        type=click.Choice(["smoke", "quick", "full"]),
+        default="quick",
+        help="How much is run.",
+    ),
     "seeds": _option(
-        "--seeds", help="With --profile full: how many confirming seeds, 1 to 5.  [default: 5]"
+        "--seeds",
+        type=click.IntRange(1, 5),
+        help="With --profile full: how many confirming seeds.  [default: 5]",
     ),
     "workload": _option(
         "--workload",
@@ -302,9 +326,9 @@ def report(is_built: bool, **given: Any) -> None:
 @click.option("--strict", is_flag=True, help="Exit with 1 if a question is not answered.")
 def checklist(as_json: bool, strict: bool, **given: Any) -> None:
     """List every question: answered, partly, or open."""
+    from madl.running.views import Problems, pages
     from madl.site import report as reports
     from madl.site.page import PageCalls
-    from madl.site.views import Problems, pages
 
     plan, problems = _plan(**given), Problems()
     planned = pages(plan, plan.project.store, problems)
@@ -376,20 +400,22 @@ def verify(stems: tuple[str, ...], num_cases: int) -> None:
     Some cases that earlier code has done are executed twice by that code and once by today's, and
     compared to the digit. What comes out is kept in docs/data/equivalences.
     """
+    from madl.machine import lifeline
     from madl.running import verify as verifying
 
     project = _project()
     outcomes: list[bool] = []
-    for state in verifying.earlier_states(project, stems or project.names()):
-        codes = f"{state.experiment}, code {state.code} → {project.code(state.experiment)}"
-        try:
-            equivalence = verifying.verify(project, state, num_cases=num_cases)
-        except MadlError as error:
-            click.echo(f"{codes}: {error}")
-            outcomes.append(False)
-        else:
-            click.echo(f"{codes}: {equivalence.told}")
-            outcomes.append(equivalence.holds)
+    with lifeline.guarded(project.state / "tmp"):
+        for state in verifying.earlier_states(project, stems or project.names()):
+            codes = f"{state.experiment}, code {state.code} → {project.code(state.experiment)}"
+            try:
+                equivalence = verifying.verify(project, state, num_cases=num_cases)
+            except MadlError as error:
+                click.echo(f"{codes}: {error}")
+                outcomes.append(False)
+            else:
+                click.echo(f"{codes}: {equivalence.told}")
+                outcomes.append(equivalence.holds)
     sys.exit(0 if all(outcomes) else 1)
 
 
@@ -475,19 +501,20 @@ def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> 
     sittings if `is_kept`."""
     from madl.logbook import records
     from madl.machine import device, lifeline
+    from madl.running import sittings
     from madl.site import replication
 
     device.wait_briefly()
     plan = _plan(**given).whole
     store = plan.project.store
     with lifeline.guarded(store.root / "tmp"):
-        *_, views = replication.add_sittings(plan, store, stems, times)
+        views = sittings.add_sittings(plan, store, stems, times)
     for view in views:
         for claim, outcome in replication.outcomes(view).items():
             click.echo(f"{claim:<45} {outcome}")
         if is_kept:
             path = plan.project.docs / "data" / f"{view.name}.jsonl"
-            count = records.publish(replication.times_of(view), path)
+            count = records.publish(sittings.times_of(view), path)
             click.echo(f"{count} records of {view.name} in {path}")
 
 
@@ -501,7 +528,7 @@ def new(stem: str) -> None:
     id, paths = create(project, stem)
     for path in paths:
         click.echo(path.relative_to(project.root))
-    click.echo(f"question {id}; next: python cli.py all {stem} --profile smoke")
+    click.echo(f"question {id}; next: python cli.py all {stem}")
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -543,7 +570,7 @@ def _project() -> "Project":
 def _plan(
     *,
     profile: str,
-    seeds: str | None,
+    seeds: int | None,
     workload: str,
     model: str | None,
     dataset: str | None,
@@ -551,22 +578,25 @@ def _plan(
     label_column: str | None,
     only: str | None = None,
 ) -> "RunPlan":
+    from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES
     from madl.running import plans
     from madl.running.evidence import quick_sample
     from madl.training import workloads
 
     if only and profile == "smoke":
         raise WrongCommand("--only is of full's cases; leave out --profile smoke")
+    if seeds and profile != "full":
+        raise WrongCommand("--seeds is of the full profile; leave it out, or use --profile full")
     project = _project()
     columns = {"text_column": text_column, "label_column": label_column}
     chosen = workloads.resolve(workload, model=model, dataset=dataset, **columns)
-    known, num_seeds = plans.profile_named(profile), plans.parse_seeds(seeds, profile)
-    plan = plans.RunPlan(project, known, chosen.params(), num_seeds)
+    num_seeds = seeds or len(CONFIRMING_SEEDS)
+    plan = plans.RunPlan(project, PROFILES[profile], chosen.params(), num_seeds)
     if only == "claims":
-        from madl.site import replication
+        from madl.running import sittings
 
-        return replication.claimed_cases(plan, project.store)
-    if only == "cuda" or known.name == "quick":
+        return sittings.claimed_cases(plan, project.store)
+    if only == "cuda" or profile == "quick":
         return quick_sample(plan, project.store.get, only)
     return plan
 

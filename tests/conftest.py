@@ -169,7 +169,7 @@ def skeleton(root: Path, name: str, page: str, template: str) -> Path:
     (root / "experiments" / "questions.toml").write_text("")
     (root / "experiments" / name / "page.py").write_text(page)
     (root / "experiments" / name / "page.md.j2").write_text(template)
-    for one in ("page.md.j2", "index.md.j2", "ledger.md.j2"):
+    for one in ("page.md.j2", "evidence.html.j2", "index.md.j2", "ledger.md.j2"):
         shutil.copy(ROOT / "templates" / one, root / "templates")
     return root
 

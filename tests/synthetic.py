@@ -15,7 +15,7 @@ from madl.logbook.searches import preferred_rate
 from madl.logbook.values import Outcomes
 from madl.running.plans import RunPlan
 from madl.running.project import Project
-from madl.site.views import Page, pages
+from madl.running.views import Page, pages
 from madl.training import workloads
 from tests.conftest import a_record, a_run
 

@@ -19,7 +19,7 @@ from madl.logbook.values import Unit
 from madl.running import runner
 from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
-from madl.site.views import View
+from madl.running.views import View
 from tests.conftest import a_record, a_run, own, python
 from tests.nulls import power_of
 from tests.synthetic import EXAMPLES, a_timed_arm, an_arm, samples, two_models

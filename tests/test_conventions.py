@@ -17,7 +17,7 @@ from tests.conftest import ROOT, python
 
 PROJECT = Project()
 NAMES = PROJECT.pages()
-TEMPLATES = [*sorted((ROOT / "templates").glob("*.j2")), *(ROOT / "experiments").glob("*/*.j2")]
+TEMPLATES = [*sorted((ROOT / "templates").glob("*.md.j2")), *(ROOT / "experiments").glob("*/*.j2")]
 PAGES = sorted((ROOT / "experiments").glob("*/page.py"))
 
 

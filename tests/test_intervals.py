@@ -60,3 +60,8 @@ def test_a_reported_number_stands_beside_ours_on_an_axis_from_nought():
     (theirs,), (ours,) = places(html, "theirs"), places(html, "mean")
     assert theirs / ours == pytest.approx(86.7 / 66, rel=1e-2)
     assert 'aria-label="reported 86.7\xa0%, measured 66\xa0%"' in html
+
+
+def test_numbers_below_nought_lie_on_the_axis():
+    html = intervals.pair(-2.0, -1.0, "−1")
+    assert all(0 <= float(at) <= 100 for at in re.findall(r"--(?:at|to):([\d.-]+)%", html))

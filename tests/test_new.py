@@ -7,7 +7,7 @@ import pytest
 from madl.logbook.experiment import PROFILES
 from madl.running.plans import RunPlan
 from madl.running.project import Project
-from madl.site.views import pages
+from madl.running.views import pages
 from madl.training import workloads
 from tests import test_conventions, test_nulls
 from tests.conftest import ROOT

@@ -10,7 +10,7 @@ from madl.logbook.claims import Contrast
 from madl.logbook.records import Pending
 from madl.logbook.values import ALPHA
 from madl.running.project import Project
-from madl.site.views import View
+from madl.running.views import View
 from tests import nulls
 from tests.synthetic import evidence
 

@@ -9,7 +9,7 @@ from madl.logbook.records import Store, publish
 from madl.running import runner
 from madl.running.evidence import Evidence, EvidenceTable, choose_evidence, quick_sample
 from madl.running.plans import ExplicitPlan, Options, RunPlan
-from madl.site.views import pages
+from madl.running.views import pages
 from tests.conftest import a_record, a_run, own, write
 
 SEEDED = '''

@@ -9,11 +9,11 @@ import pytest
 from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Record, Store, publish
-from madl.running import runner
+from madl.running import runner, sittings
 from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
+from madl.running.views import pages
 from madl.site import disagreements, replication, report
-from madl.site.views import pages
 from madl.training import workloads
 from tests.conftest import TEMPLATE, own
 from tests.test_runner import executed
@@ -56,16 +56,16 @@ def test_a_further_sitting_measures_what_claims_on_times_read_and_counts_with_th
     list(runner.run(plan, store, [], Options()))
     before = executed(tmp_path)
     shutil.rmtree(store.root / "artifacts")  # as where records came from another machine
-    *_, (view,) = replication.add_sittings(plan, store, [], 2)
+    (view,) = sittings.add_sittings(plan, store, [], 2)
     assert executed(tmp_path) == [*before, 1, 1]
     assert replication.outcomes(view)["toy.grows"].endswith("5 sittings")
-    assert [r.case.params["process"] for r in replication.times_of(view)] == [1, 2, 3, 4, 5]
-    publish([*own(plan).finished("toy"), *replication.times_of(view)], page)
+    assert [r.case.params["process"] for r in sittings.times_of(view)] == [1, 2, 3, 4, 5]
+    publish([*own(plan).finished("toy"), *sittings.times_of(view)], page)
     (shown,) = pages(plan, Store(tmp_path / "none"))
     assert shown.view.results["grows"].comparison.units == 5
     assert replication.predicted([shown]) == (5, 5)
     elsewhere = Store(tmp_path / "elsewhere")  # of this machine, whose sittings are published
-    *_, (view,) = replication.add_sittings(plan, elsewhere, ["toy"], 1)
+    (view,) = sittings.add_sittings(plan, elsewhere, ["toy"], 1)
     assert replication.outcomes(view)["toy.grows"].endswith("6 sittings")
     assert [path.parent.name for path in elsewhere.root.rglob("records/*/*.json")] == ["toy"]
 
@@ -77,12 +77,12 @@ def test_another_machine_first_measures_the_sittings_of_the_plan(plan, tmp_path,
     there = [replace(r, run=replace(r.run, host="far away")) for r in first if r]
     publish(there, page)
     before = executed(tmp_path)
-    *_, (view,) = replication.add_sittings(plan, Store(plan.project.state), [], 1)
+    (view,) = sittings.add_sittings(plan, Store(plan.project.state), [], 1)
     assert executed(tmp_path) == [*before, 1, 1, 1]
     assert replication.outcomes(view)["toy.grows"].endswith("3 sittings")
     monkeypatch.setenv("TOY_FAIL", "1")
     with pytest.raises(MadlError, match="a case of toy failed: the toy was told to fail"):
-        list(replication.add_sittings(plan, Store(plan.project.state), [], 1))
+        sittings.add_sittings(plan, Store(plan.project.state), [], 1)
 
 
 def test_what_cannot_be_timed_here_is_not_measured_again(plan, monkeypatch):
@@ -91,7 +91,7 @@ def test_what_cannot_be_timed_here_is_not_measured_again(plan, monkeypatch):
     list(runner.run(plan, store, [], Options()))
     monkeypatch.setenv("TOY_MISSING", "no such device")
     with pytest.raises(MadlError, match="nothing to repeat"):
-        list(replication.add_sittings(plan, store, [], 1))
+        sittings.add_sittings(plan, store, [], 1)
 
 
 def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
@@ -106,15 +106,15 @@ def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
         return found
 
     assert len(ran_and_published(mine)) == 4
-    assert len(replication.claimed_cases(mine, store).listed("toy")) == 1
-    (one,) = ran_and_published(replication.claimed_cases(replace(mine, workload=there), store))
+    assert len(sittings.claimed_cases(mine, store).listed("toy")) == 1
+    (one,) = ran_and_published(sittings.claimed_cases(replace(mine, workload=there), store))
     assert one.case.params == {"x": 1, "seed": 10, **there}
     (row,) = replication.rows(pages(mine, store))
     machine = one.run.host
     other = f"{', '.join(workloads.differences(there, here))}, {machine}"
     assert row["agreement"] == "same verdict"
     assert row.keys() >= {machine, other}
-    (case,) = replication.claimed_cases(mine, store).listed("toy")
+    (case,) = sittings.claimed_cases(mine, store).listed("toy")
     refuting = replace(one, case=case, values={"square": 0}, run=replace(one.run, host="another"))
     publish([refuting], project.docs / "data" / "toy.jsonl")
     (shown,) = pages(mine, store)
@@ -177,7 +177,7 @@ def test_further_seeds_run_what_primary_claims_read_and_judge_those_alone(plan):
     list(runner.run(mine, store, [], Options()))
     (page,) = pages(mine, store)
     assert page.view.results["grows"].comparison.units == 10  # two cases of each of five seeds
-    further = replication.claimed_cases(mine, store)
+    further = sittings.claimed_cases(mine, store)
     cases = own(further).cases("toy")
     assert sorted({case.params["seed"] for case in cases}) == [*range(10, 20)]
     assert {case.params["x"] for case in cases} == {0, 1}
@@ -197,8 +197,8 @@ def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_n
     mine = RunPlan(project, PROFILES["full"], here)
     list(runner.run(mine, store, [], Options()))
     there = replace(mine, workload=workloads.resolve("imdb-openings").params(), num_seeds=2)
-    list(runner.run(replication.claimed_cases(there, store), store, [], Options()))
-    found = own(replication.claimed_cases(there, store)).finished("toy")
+    list(runner.run(sittings.claimed_cases(there, store), store, [], Options()))
+    found = own(sittings.claimed_cases(there, store)).finished("toy")
     assert len(found) == 4
     path = project.docs / "data" / "toy.jsonl"
     publish(own(mine).finished("toy"), path)

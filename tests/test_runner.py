@@ -113,6 +113,22 @@ def test_damaged_records_stop_the_run_before_anything_is_executed_and_are_all_na
     assert len(executed(tmp_path)) == 8
 
 
+def test_a_worker_without_a_gpu_skips_what_a_run_on_a_gpu_gives_it(plan, monkeypatch):
+    monkeypatch.setenv("TOY_MISSING", "no such tool")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    where = plan.project.root, Store(plan.project.state), "cuda", False, runner._code_at_start(), 1
+    record = runner.execute_on_worker(*where, own(plan).cases("toy")[1])
+    assert (record.status, record.error, record.run.device) == ("skipped", "no such tool", "cpu")
+
+
+def test_a_kernel_that_cannot_be_chosen_fails_the_case_and_not_the_run(plan, monkeypatch):
+    def chosen(*_):
+        raise ValueError("MADL_KERNELS is fast")
+
+    monkeypatch.setattr(runner, "_kernels", chosen)
+    assert {event.record.error for event in run_all(plan)} == {"ValueError: MADL_KERNELS is fast"}
+
+
 def test_nothing_is_run_twice(plan, tmp_path):
     run_all(plan)
     assert run_all(plan) == []

@@ -11,14 +11,15 @@ import pytest
 
 from experiments.machine.page import WORK
 from madl.errors import MadlError
+from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Store
-from madl.running import plans, within
+from madl.running import within
 from madl.running.evidence import EvidenceTable, choose_evidence, quick_sample, source_of
 from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
+from madl.running.views import Page, View
 from madl.site import limits
 from madl.site.page import PageCalls
-from madl.site.views import Page, View
 from madl.training import workloads
 from tests.conftest import a_record, a_run, own
 from tests.synthetic import DATA, a_measurement, samples
@@ -224,7 +225,7 @@ def groups() -> list[within.Group]:
 
 def full_plan() -> RunPlan:
     workload = workloads.resolve("snippets").params()
-    return RunPlan(Project(), plans.profile_named("full"), workload)
+    return RunPlan(Project(), PROFILES["full"], workload)
 
 
 def page_with(name: str, records: list[Record]) -> Page:

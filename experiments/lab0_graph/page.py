@@ -17,7 +17,7 @@ from madl.logbook.numbers import value
 from madl.logbook.records import Params, Records, Row, Values
 from madl.training import baseline
 
-page = Experiment(title="Capture, analyse and transform a graph", requires=(EXPORT,))
+page = Experiment(requires=(EXPORT,))
 
 KINDS = {  # of nodes in FX, with what they stand for
     "placeholder": "an input of the forward function",

@@ -21,7 +21,6 @@ from madl.logbook.values import number, scientific
 from madl.training import baseline
 
 page = Experiment(
-    title="Graph inputs, and LoRA adapters",
     needs=("baseline",),
     timed=lambda params: params["method"] == "costs",
     requires=lambda params: (EXPORT,) if params.get("method") == "inputs" else (),

@@ -26,7 +26,6 @@ from madl.training import baseline
 WIDTH_STUDY = "lab1_quantization"  # where the starting model comes from
 
 page = Experiment(
-    title="Sparsity: random and L1-norm pruning",
     needs=(WIDTH_STUDY,),
     timed=lambda params: params["part"] == "cost",
 )

@@ -18,7 +18,7 @@ from madl.logbook.searches import rate_rows
 from madl.logbook.values import Estimate, per_cent
 from madl.training import baseline
 
-page = Experiment(title="Fixed-point width: PTQ and QAT")
+page = Experiment()
 
 LEARNED = "learned"  # steps, as LSQ has it
 

@@ -31,7 +31,7 @@ from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.values import number
 from madl.training import baseline
 
-page = Experiment(title="Compression-aware search", needs=("baseline", SAMPLERS), requires=(CUT,))
+page = Experiment(needs=("baseline", SAMPLERS), requires=(CUT,))
 
 STEM = "lab2_compression"
 SEARCHES = {

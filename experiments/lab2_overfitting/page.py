@@ -30,9 +30,7 @@ from madl.logbook.values import Unit, number, per_cent
 from madl.training import baseline
 
 STEM = "lab2_overfitting"
-page = Experiment(
-    title="Training the best model for longer", needs=("baseline", SEARCH), requires=(CUT,)
-)
+page = Experiment(needs=("baseline", SEARCH), requires=(CUT,))
 
 CUT_MODEL, WHOLE = f"best of {SEARCH}", "whole model"
 MODELS = {CUT_MODEL: "best cut", WHOLE: WHOLE}  # as they are shown

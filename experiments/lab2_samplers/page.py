@@ -25,9 +25,7 @@ from madl.logbook.records import Params, Pending, Record, Records, Row
 from madl.logbook.values import Unit
 from madl.training import baseline
 
-page = Experiment(
-    title="Architecture search: random, grid, TPE", needs=("baseline",), requires=(CUT,)
-)
+page = Experiment(needs=("baseline",), requires=(CUT,))
 
 SAMPLERS = {
     **{"random": "Random", "grid": "Grid", "tpe": "TPE"},

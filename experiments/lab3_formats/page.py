@@ -28,7 +28,7 @@ from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.searches import highest_so_far
 from madl.training import baseline, trial
 
-page = Experiment(title="Mixed precision: every number format")
+page = Experiment()
 
 ALL, MIX = "all formats", "mix"  # studies: as asked, a family's name or all; and within a budget
 SMOKE_FORMATS = ("binary", "fixed(4,2)", "fixed(8,4)", "log(4)", "mxfp6-e2m3", "mxint4", "nvfp4")

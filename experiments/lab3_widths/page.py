@@ -28,7 +28,7 @@ from madl.training import baseline, trial
 
 WIDTH_STUDY = "lab1_quantization"  # which has models of one width, trained by the same recipe
 
-page = Experiment(title="Mixed precision: a width for every layer", needs=(WIDTH_STUDY,))
+page = Experiment(needs=(WIDTH_STUDY,))
 
 STEM = "lab3_widths"
 RIVAL = str(design.RIVAL_BITS)  # a mix of one width

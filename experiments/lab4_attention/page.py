@@ -45,7 +45,6 @@ NO_KERNEL = "no kernel"
 PROFILE: dict[str, Scalar] = {"kind": "profile", "device": "cpu"}
 
 page = Experiment(
-    title="Attention: fused against naive",
     version=2,
     timed=lambda params: params["kind"] != "correct",
 )

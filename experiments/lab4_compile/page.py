@@ -42,7 +42,7 @@ from madl.logbook.values import Estimate, number
 from madl.machine import lint
 from madl.machine.device import no_device
 
-page = Experiment(title="torch.compile: when does it pay?", timed=True, version=2)
+page = Experiment(timed=True, version=2)
 
 STEM = "lab4_compile"
 NETWORKS = {"resnet18": "ResNet-18", "bert": "BERT"}

@@ -14,7 +14,7 @@ from madl.logbook.numbers import value
 from madl.logbook.records import Params, Records, Row
 from madl.logbook.values import number, superscript
 
-page = Experiment(title="The implicit one in the dequantize loop", version=3)
+page = Experiment(version=3)
 
 
 @page.cases

@@ -38,7 +38,7 @@ from madl.logbook.numbers import ExactValue, computed, exact, percentage
 from madl.logbook.records import Params, Record, Records, Row
 from madl.training import baseline
 
-page = Experiment(title="Area of dot-product units", needs=(formats.STEM,))
+page = Experiment(needs=(formats.STEM,))
 
 # The formats of question 3.2 that have a unit; of MXINT8's two encodings the smaller unit.
 FORMATS = {

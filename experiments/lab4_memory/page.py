@@ -28,7 +28,7 @@ from madl.logbook.records import Params, Records, Row
 from madl.logbook.values import per_cent
 from madl.machine.device import no_device
 
-page = Experiment(title="Why the memory saved is not the formula's", version=3)
+page = Experiment(version=3)
 
 
 @page.cases

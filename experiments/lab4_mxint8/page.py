@@ -26,7 +26,6 @@ from madl.logbook.values import Estimate, pluralize
 from madl.training import baseline
 
 page = Experiment(
-    title="MXINT8 on both sides of a product",
     needs=("baseline", "lab4_hardware"),
     timed=lambda params: params["what"] != "accuracy",
     version=2,

@@ -24,7 +24,7 @@ LABELS = {
     TILE: "down a group, eight bytes each",
 }
 
-page = Experiment(title="Tiles and threads of the CUDA kernel", version=4)
+page = Experiment(version=4)
 
 
 @page.cases

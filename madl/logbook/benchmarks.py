@@ -30,8 +30,6 @@ def publish(
     machine: str,
     peers: Sequence[str] | Mapping[str, str],
     contention: float | None,
-    folder: Path | None = None,
-    **more: Any,
 ) -> Path:
     """Write rows, with the machine, versions and today's date, as `docs/data/benchmarks/NAME.json`.
 
@@ -45,9 +43,9 @@ def publish(
         "date": datetime.now(UTC).date().isoformat(),
         "contention": contention,
     }
-    path = (folder or FOLDER) / f"{name}.json"
+    path = FOLDER / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps({"run": run, **more, "rows": list(rows)}, indent=1) + "\n")
+    write_atomically(path, json.dumps({"run": run, "rows": list(rows)}, indent=1) + "\n")
     return path
 
 
@@ -98,14 +96,14 @@ def run_table(name: str) -> Sequence[Row]:
     ]
 
 
-def read(name: str, folder: Path | None = None) -> dict[str, Any]:
-    """The last published run of a benchmark: its `rows`, the machine (`run`), and further fields.
+def read(name: str) -> dict[str, Any]:
+    """The last published run of a benchmark: its `rows`, and the machine (`run`).
 
     Raises:
         Pending: it was never published.
         MadlError: it cannot be read.
     """
-    path = (folder or FOLDER) / f"{name}.json"
+    path = FOLDER / f"{name}.json"
     if not path.exists():
         raise Pending(f"a published run of the benchmark {name}")
     to_do = "restore it, or publish the run again"

@@ -6,7 +6,8 @@ kept, too. Values that are times are not compared.
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from madl.errors import MadlError
 from madl.files import read_text, write_atomically
 
 FOLDER = "equivalences"
+TIMES = ("_s", "seconds", "_ms", "_us", "_mhz")  # how names of times and clocks end
 MEND = "restore the file, or remove it and verify again"
 
 
@@ -106,3 +108,19 @@ def _lines(path: Path) -> Iterator[Equivalence]:
             yield Equivalence(**fields)
         except (ValueError, TypeError) as error:
             raise MadlError(f"{path}:{place} cannot be read ({error}); {MEND}") from error
+
+
+def differences(
+    before: Any, after: Any, path: str = "", *, equal: Callable[[Any, Any], bool] = operator.eq
+) -> Iterator[str]:
+    """The paths, `name/name`, of values that are not equal or on one side alone, but for times."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in sorted({*before, *after}, key=str):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            if not str(name).endswith(TIMES):  # pyright: ignore[reportUnknownArgumentType]
+                pair = before.get(name, ...), after.get(name, ...)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+                yield from differences(*pair, f"{path}/{name}", equal=equal)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):  # pyright: ignore[reportUnknownArgumentType]
+        for place, pair in enumerate(zip(before, after)):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            yield from differences(*pair, f"{path}/{place}", equal=equal)
+    elif not equal(before, after):
+        yield path.removeprefix("/") or "the values"

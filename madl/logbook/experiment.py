@@ -4,7 +4,7 @@ An experiment lives in `experiments/<stem>/page.py` as the constant `page`, and 
 template is `experiments/<stem>/page.md.j2`. A case is its parameters: `run(params, ctx)` may depend
 on nothing else, so the key made of them names the result for good.
 
-    page = Experiment(title="Fixed-point width: PTQ and QAT", needs=("baseline",))
+    page = Experiment(needs=("baseline",))
 
     @page.cases       the parameters of each case that a plan has
     @page.tuning      the cases of the tuning seed, among which validation chooses
@@ -156,15 +156,16 @@ class Shown:
 class Experiment:
     """Everything one page needs, collected from the decorated functions of one file.
 
-    `timed` says which cases measure time, and so run alone. `needs` names the experiments whose
-    results its cases and claims read. `requires` says what the model must have: for all cases, or
-    as a function of a case's parameters. Another `version` gives all cases new keys.
+    A page of a single question has that one's title, not `title`. `timed` says which cases measure
+    time, and so run alone. `needs` names the experiments whose results its cases and claims read.
+    `requires` says what the model must have: for all cases, or as a function of a case's
+    parameters. Another `version` gives all cases new keys.
     """
 
     def __init__(
         self,
         *,
-        title: str,
+        title: str = "",
         needs: tuple[str, ...] = (),
         timed: bool | Callable[[Params], bool] = False,
         requires: Sequence[str] | Callable[[Params], Sequence[str]] = (),
@@ -323,9 +324,8 @@ class Experiment:
         """The experiment of the cases on the tuning seed, which has no page; None without such."""
         if self._tuning is None:
             return None
-        title = f"{self.title}: tuning"
         inherited = {"timed": self._timed, "requires": self._requires}
-        tuning = Experiment(title=title, **inherited, version=self.version)  # pyright: ignore[reportArgumentType]
+        tuning = Experiment(**inherited, version=self.version)  # pyright: ignore[reportArgumentType]
         tuning.needs = tuple(name for name in self.needs if not name.endswith(TUNING))
         tuning._cases, tuning._run, tuning.study = self._tuning, self._run, self.study
         tuning.why_unavailable = self.why_unavailable

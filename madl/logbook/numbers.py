@@ -151,16 +151,12 @@ def _estimated(
     name: str, estimate: Estimate, cases: tuple[Case, ...], n: int, units: str
 ) -> Number:
     value = float(format(estimate, ".17g"))
-    interval = (
-        estimate.interval
-        and f"[{', '.join(_shown(v, estimate.unit, 1) for v in estimate.interval)}]"
-    )
     return Number(
         name=name,
         value=estimate.unit.shown(value),
         text=magnitude(value, estimate.unit),
         precise=magnitude(value, estimate.unit, more=1),
-        interval=interval or "",
+        interval=bracketed(estimate.interval, estimate.unit) if estimate.interval else "",
         n=count_of_units(n, units) if n else "",
         cases=cases,
         estimate=estimate,
@@ -171,6 +167,12 @@ def count_of_units(n: int, units: str) -> str:
     """A count in words: "5 models", "1 process", "3 studies"."""
     singular = {"processes": "process", "studies": "study"}.get(units, units.removesuffix("s"))
     return f"{n:,} {singular if n == 1 else units}"
+
+
+def bracketed(interval: tuple[float, float], unit: Unit) -> str:
+    """The ends of an interval without their unit, to a digit more than a value: "[1.2, 3.4]"."""
+    low, high = (_shown(end, unit, 1) for end in interval)
+    return f"[{low}, {high}]"
 
 
 def magnitude(value: float, unit: Unit, *, more: int = 0) -> str:

@@ -223,7 +223,13 @@ class Records(Sequence[Record]):
     def param_values(self, param: str) -> list[Any]:
         """The distinct values of a parameter among the planned cases, sorted."""
         cases = [*(r.case for r in self), *self.missing]
-        return sorted({case.params[param] for case in cases if param in case.params})
+        values = {case.params[param] for case in cases if param in case.params}
+        return sorted(values, key=ordered)
+
+
+def ordered(value: Scalar) -> tuple[str, Any]:
+    """A key that sorts numbers by size, and values of other types behind them."""
+    return ("", value) if isinstance(value, int | float) else (type(value).__name__, str(value))
 
 
 def sealed(record: Record) -> Record:

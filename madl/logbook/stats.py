@@ -14,9 +14,9 @@ Units: accuracies and effects are fractions, so 0.01 is a point; ratios of times
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import bdtr, bdtrc, ndtr, ndtri, stdtr  # scipy.stats takes long to import
@@ -24,6 +24,8 @@ from scipy.special import bdtr, bdtrc, ndtr, ndtri, stdtr  # scipy.stats takes l
 from madl.logbook.power import critical, errors_needed, root
 from madl.logbook.values import ALPHA, LEVEL, Estimate, Interval, Outcomes, Unit
 from madl.machine.lint import CONTENDED
+
+Key = TypeVar("Key", bound=Hashable)
 
 MODELS, SENTENCES, PROCESSES = "models", "test sentences", "processes"  # populations
 Blocked = Literal["", "contended", "unknown load"]
@@ -339,9 +341,9 @@ def log_medians(samples_s: Sequence[Sequence[float]]) -> list[float]:
 # ---- families -----------------------------------------------------------------------------------
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
     """Holm's adjusted p values of a family, name → p, in the order given, each at most 1."""
-    adjusted: dict[str, float] = {}
+    adjusted: dict[Key, float] = {}
     largest = 0.0
     for i, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         largest = max(largest, min(1.0, (len(p_values) - i) * p_values[name]))

@@ -8,6 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from madl import files
 from madl.errors import WrongCommand
 
 log = logging.getLogger(__name__)
@@ -43,4 +44,4 @@ def _why_not_written(folder: str) -> str:
         with tempfile.TemporaryFile(dir=folder):
             return ""
     except OSError as error:
-        return error.strerror or str(error)
+        return files.why(error)

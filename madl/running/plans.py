@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from madl.errors import WrongCommand
 from madl.logbook.experiment import (
     CONFIRMING_SEEDS,
     FURTHER_SEEDS,
@@ -136,26 +135,3 @@ class Options:
     jobs: int = 1
     force: bool = False
     scheduler: str | None = None  # of a Dask cluster, which then executes all cases
-
-
-def parse_seeds(text: str | None, profile: str) -> int:
-    """The number of confirming seeds that the option `--seeds` says; all of them without it.
-
-    Raises:
-        WrongCommand: not one of 1 … 5, or of another profile than full.
-    """
-    most = len(CONFIRMING_SEEDS)
-    if text is None:
-        return most
-    if profile != "full":
-        raise WrongCommand("--seeds is of the full profile; leave it out, or use --profile full")
-    if text not in map(str, range(1, most + 1)):
-        raise WrongCommand(f"--seeds is 1 to {most}; got {text[:40]!r}")
-    return int(text)
-
-
-def profile_named(name: str) -> Profile:
-    """The profile of this name. Raises: WrongCommand: there is none."""
-    if name not in PROFILES:
-        raise WrongCommand(f"unknown profile {name!r}; known: {', '.join(PROFILES)}")
-    return PROFILES[name]

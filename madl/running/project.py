@@ -9,13 +9,13 @@ import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, cast, get_args
+from typing import Any
 
 from madl.errors import MadlError, WrongCommand
 from madl.files import read_text
@@ -25,60 +25,7 @@ from madl.logbook.shapes import shown
 from madl.machine import sources
 
 QUESTIONS = "experiments/questions.toml"
-AGAINST = "against"  # the key in reported.toml of the rows of *Reported against measured*
 RESTORE = "restore it from the repository"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
-    """Figures that others report, shown on a page with their source; no verdict uses them."""
-
-    source: str
-    workload: str
-    rows: Sequence[Mapping[str, Any]]  # texts and numbers by column
-
-    def __post_init__(self) -> None:
-        _check_texts(self, "source", "workload")
-        if not self.rows:
-            raise ValueError("there are no rows")
-        for row in self.rows:
-            if not row or not isinstance(row, dict):
-                raise ValueError(f"{row!r} is not a row")
-            for column, value in row.items():
-                if isinstance(value, bool) or not isinstance(value, str | int | float):
-                    raise ValueError(f"{column!r} is {value!r}, neither a text nor a number")
-
-
-Outcome = Literal["does not hold", "holds in part", "holds"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Against:
-    """A claim that others report, beside the sentence of a page that measured it."""
-
-    stem: str
-    by: str  # who reports it
-    reported: str
-    outcome: Outcome
-    measured: str  # a template's text, which names the page's numbers
-    figure: str = ""  # a chart of the page that shows the claim
-    theirs: float | None = None  # the number that is reported …
-    ours: str = ""  # … and the name of the page's number that it is held against
-    toy: str = ""  # a drawing of the page, with which home opens …
-    invites: str = ""  # … and what a reader can do with it
-
-    def __post_init__(self) -> None:
-        _check_texts(self, "stem", "by", "reported", "measured")
-        if self.outcome not in (known := get_args(Outcome)):
-            raise ValueError(f"outcome is {self.outcome!r}, not one of {', '.join(known)}")
-
-
-def _check_texts(entry: object, *names: str) -> None:
-    """Raises: ValueError: one of these fields is not a text, or is empty."""
-    for name in names:
-        value: object = getattr(entry, name)
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"{name} is {value!r}, not a text")
 
 
 @dataclass(frozen=True)
@@ -123,62 +70,8 @@ class Project:
         Raises:
             MadlError: `questions.toml` is not TOML, or an entry is no question.
         """
-        entries = _toml(self.experiments / "questions.toml")
+        entries = read_toml(self.experiments / "questions.toml")
         return tuple(_question(id, entry) for id, entry in entries.items())
-
-    @cached_property
-    def reported(self) -> Mapping[str, Reported]:
-        """Stem of a page → the figures that others report.
-
-        Raises:
-            MadlError: the file is no TOML, or an entry of it is not what one must be.
-        """
-        reported: dict[str, Reported] = {}
-        for stem, entry in self._reported_toml.items():
-            if stem != AGAINST:
-                shape = "a table has source and workload, both texts, and rows, a list of tables"
-                with toml_entry(f"experiments/reported.toml, {stem}", shape):
-                    reported[stem] = Reported(**entry)
-                    self._check_stem(stem)
-        return reported
-
-    @cached_property
-    def against(self) -> tuple[Against, ...]:
-        """Claims that others report, each beside what a page measured.
-
-        Raises:
-            MadlError: a row lacks a text, or names no experiment.
-        """
-        rows: list[Against] = []
-        shape = "a row has stem, by, reported, outcome and measured, all texts"
-        for place, entry in enumerate(self._reported_toml.get(AGAINST, ())):
-            with toml_entry(f"experiments/reported.toml, {AGAINST}, row {place + 1}", shape):
-                rows.append(Against(**entry))
-                self._check_stem(rows[-1].stem)
-        return tuple(rows)
-
-    @cached_property
-    def ranked(self) -> Sequence[Mapping[str, Any]]:
-        """Tables of `gpu.toml`: groups of cases that need a GPU, those worth most first.
-
-        Raises:
-            MadlError: the file is no TOML, or no list of groups.
-        """
-        path = self.experiments / "gpu.toml"
-        groups: Any = _toml(path).get("group", []) if path.exists() else []
-        if not isinstance(groups, list):
-            raise MadlError(f"{path}: group is no list of tables; write each as [[group]]")
-        return cast("list[Mapping[str, Any]]", groups)
-
-    @cached_property
-    def _reported_toml(self) -> dict[str, Any]:
-        path = self.experiments / "reported.toml"
-        return _toml(path) if path.exists() else {}
-
-    def _check_stem(self, stem: str) -> None:
-        """Raises: ValueError: there is no such experiment."""
-        if stem not in self._stems:
-            raise ValueError(f"there is no experiment {stem!r}")
 
     @cached_property
     def _loaded(self) -> dict[str, Experiment]:
@@ -238,6 +131,11 @@ class Project:
         close = get_close_matches(name, self._stems, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         return f"{hint}known: {', '.join(self._stems) or 'none'}"
+
+    def check_stem(self, stem: str) -> None:
+        """Raises: ValueError: there is no such experiment."""
+        if stem not in self._stems:
+            raise ValueError(f"there is no experiment {stem!r}")
 
     def stem_of(self, name: str) -> str:
         """The experiment that answers the question of this id ("1.2"); any other name as it is."""
@@ -335,8 +233,8 @@ class Project:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
         self._check_imports(stem)
+        sys.modules[spec.name] = module
         try:
             with self._located_errors(stem):
                 spec.loader.exec_module(module)
@@ -345,7 +243,7 @@ class Project:
             raise
         page = getattr(module, "page", None)
         if not isinstance(page, Experiment):
-            raise MadlError(f"{page_of(stem)} declares no page; write `page = Experiment(title=…)`")
+            raise MadlError(f"{page_of(stem)} declares no page; write `page = Experiment()`")
         if path.with_name("study.py").is_file():
             page.study = f"experiments.{stem}.study"
         _ = page.digests  # now: a file that is edited while its cases run has other lines
@@ -383,7 +281,7 @@ def page_of(stem: str) -> str:
     return f"experiments/{stem.removesuffix(TUNING)}/page.py"
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file. Raises: MadlError: there is none, or it is not TOML."""
     try:
         return tomllib.loads(read_text(path, RESTORE))

@@ -155,7 +155,7 @@ class Queues:
         """Queue the cases of an experiment that are left, and record which cannot run here."""
         evidence = self.evidence
         if self.options.scheduler is None:
-            record_skipped(evidence, self.store, name, self.options.device)
+            record_skipped(evidence, self.store, name)
         planned, left = evidence.cases(name), cases_left(evidence, name, self.options)
         self.varying[name] = varying(planned)
         self.pace.learn(name, planned)

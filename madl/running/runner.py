@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from madl.errors import NO_ROOM, MadlError
+from madl.errors import NO_MEMORY, NO_ROOM, MadlError, kind_and_line
 from madl.logbook import shapes
 from madl.logbook.experiment import Context
 from madl.logbook.records import Case, Record, Run, Store, Values, published_by_machine, register
@@ -141,7 +141,7 @@ def _executed(queues: Queues, mode: ExecutionMode) -> Generator[Record]:
             functools.partial(execute_on_worker, *where),
             scheduler=options.scheduler,
             alone=mode.is_timed,
-            lost=lambda case, why: unexecuted_record(root, device, case, "failed", why),
+            lost=lambda case, why: unexecuted_record(root, case, "failed", why),
         )
         return
     threads = max(machine.num_cores() // jobs, 1)
@@ -191,6 +191,7 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
     values: Values = {}
     error: str | None = None
     try:
+        known |= _kernels(root, case.experiment)
         values = experiment.execute(case.params, Context(device, store, known["code"]))
         try:
             shapes.check(values)
@@ -215,7 +216,6 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
             **known,
             contention=meter.share(jobs=jobs),
             claims=experiment.digests,
-            **_kernels(root, case.experiment),
         ),
         error=error,
     )
@@ -259,9 +259,8 @@ def _error_line(problem: BaseException) -> str:
     if isinstance(problem, MadlError):
         return text
     if isinstance(problem, MemoryError) or "can't allocate memory" in text:
-        return "not enough memory; end other programs, or use fewer --jobs, and run it again"
-    first = (str(problem).strip() or "no message").splitlines()[0]
-    return f"{type(problem).__name__}: {first}"
+        return NO_MEMORY
+    return kind_and_line(problem)
 
 
 def execute_on_worker(
@@ -287,7 +286,7 @@ def execute_on_worker(
         )
     why = _project(root, sources.state(root)).why_unavailable(case)
     if why is not None:
-        return unexecuted_record(root, device, case, "skipped", why)
+        return unexecuted_record(root, case, "skipped", why)
     threads = machine.num_cores() if alone else int(os.environ.get("OMP_NUM_THREADS") or 1)
     start_process(threads)
     return execute(root, store, machine.resolve(device)[0], jobs, case)

@@ -48,7 +48,7 @@ def cases_left(evidence: Evidence, name: str, options: Options) -> list[Case]:
     return [case for case in left if evidence.plan.why_unavailable(case) is None]
 
 
-def record_skipped(evidence: Evidence, store: Store, name: str, device: str) -> None:
+def record_skipped(evidence: Evidence, store: Store, name: str) -> None:
     """Store a skipped record with the reason for each case that cannot run on this machine."""
     record = None
     for case in evidence.cases(name):
@@ -58,7 +58,7 @@ def record_skipped(evidence: Evidence, store: Store, name: str, device: str) -> 
         if known and (known.status == "ok" or known.error == reason):
             continue
         root = evidence.plan.project.root
-        record = record or unexecuted_record(root, device, case, "skipped", reason)
+        record = record or unexecuted_record(root, case, "skipped", reason)
         store.put(replace(record, case=case, error=reason))
 
 
@@ -84,9 +84,10 @@ def explain_idle(evidence: Evidence, names: Sequence[str]) -> Iterator[str]:
 
 
 def unexecuted_record(
-    root: Path, device: str, case: Case, status: Literal["failed", "skipped"], why: str
+    root: Path, case: Case, status: Literal["failed", "skipped"], why: str
 ) -> Record:
     """The record, without values, of a case that was not executed, or whose end nobody saw."""
+    device, _ = machine.resolve("auto")
     run = Run(**machine.provenance(root, case.experiment, device), contention=None)
     return Record(case=case, status=status, values={}, seconds=0.0, run=run, error=why)
 

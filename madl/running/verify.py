@@ -26,12 +26,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook import equivalences
-from madl.logbook.equivalences import Equivalence
+from madl.logbook.equivalences import Equivalence, differences
 from madl.logbook.records import Case, Record, decode, published_by_machine
 from madl.machine import device as machine
 from madl.machine import sources, syntax
@@ -39,7 +38,6 @@ from madl.running.project import Project
 
 log = logging.getLogger(__name__)
 
-TIMES = ("_s", "_ms", "_us", "_mhz")  # how names of times and clocks end
 COVERAGE = """\
 [run]
 source = {root}
@@ -268,17 +266,5 @@ def _differences(before: Sequence[Record], after: Sequence[Record]) -> list[str]
     return [
         f"{old.case.key}: {path}"
         for old, new in zip(before, after, strict=True)
-        for path in ([new.error] if new.error else _unequal(old.values, new.values, ""))
+        for path in ([new.error] if new.error else differences(old.values, new.values))
     ]
-
-
-def _unequal(before: Any, after: Any, path: str) -> Iterator[str]:
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for name in sorted({*before, *after}, key=str):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-            if not str(name).endswith(TIMES):  # pyright: ignore[reportUnknownArgumentType]
-                yield from _unequal(before.get(name), after.get(name), f"{path}/{name}")  # pyright: ignore[reportUnknownMemberType]
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):  # pyright: ignore[reportUnknownArgumentType]
-        for place, pair in enumerate(zip(before, after)):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-            yield from _unequal(*pair, f"{path}/{place}")
-    elif before != after:
-        yield path.removeprefix("/") or "the values"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from madl.errors import MadlError
 from madl.files import write_atomically
@@ -22,7 +22,7 @@ from madl.running import runner
 from madl.running.evidence import Evidence
 from madl.running.pace import in_words
 from madl.running.plans import Options, RunPlan, explicit_plan
-from madl.running.project import toml_entry
+from madl.running.project import read_toml, toml_entry
 from madl.running.queues import Progress
 from madl.running.status import cases_left
 
@@ -43,12 +43,16 @@ def groups(plan: RunPlan, store: Store) -> list[Group]:
     """All cases of the plan, grouped and ordered by `gpu.toml`: each in the first group that fits.
 
     Raises:
-        MadlError: an entry of the file is no group, or a case fits none.
+        MadlError: the file is no TOML, an entry of it is no group, or a case fits none.
     """
     evidence = Evidence(plan=plan, source=store.get)
     left = {case.key: case for name in plan.with_needs(()) for case in evidence.cases(name)}
+    path = plan.project.experiments / "gpu.toml"
+    entries: Any = read_toml(path).get("group", []) if path.exists() else []
+    if not isinstance(entries, list):
+        raise MadlError(f"{path}: group is no list of tables; write each as [[group]]")
     ranked: list[Group] = []
-    for place, entry in enumerate(plan.project.ranked, 1):
+    for place, entry in enumerate(cast("list[Mapping[str, Any]]", entries), 1):
         with toml_entry(f"experiments/gpu.toml, group {place}", SHAPE):
             ranked.append(_group(entry, left.values()))
         for case in ranked[-1].cases:

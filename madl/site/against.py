@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from markupsafe import Markup
 
 from madl.errors import MadlError
-from madl.running.project import Against, Project
-from madl.site import home, intervals
+from madl.running.project import Project
+from madl.running.views import Problems
+from madl.site import home, intervals, reported
 from madl.site.markup import chip, html, inline, words
 from madl.site.page import PageCalls, prose_numbers
-from madl.site.views import Problems
+from madl.site.reported import Against
 
 
 def rows(
@@ -25,7 +26,7 @@ def rows(
     """
     told: list[tuple[Against, str]] = []
     try:
-        answers = project.against
+        answers = reported.claims(project)
     except MadlError as error:
         problems.note(error)
         return []
@@ -58,7 +59,7 @@ def opening(told: Iterable[tuple[Against, str]], calls: Mapping[str, PageCalls])
         '<section class="touch" markdown data-search-exclude>\n\n<div class="says" markdown>\n',
         f"{measured(row, page)}\n\n[{inline(page.title())}]({page.page.path})\n{{ .asks }}\n",
         "</div>\n",
-        f"{drawn(row.toy, row.invites, '', elsewhere=True)}\n</section>\n",
+        f"{drawn(row.toy, inline(row.invites), '', elsewhere=True)}\n</section>\n",
     )
     return Markup("\n".join(parts))
 

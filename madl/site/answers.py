@@ -13,7 +13,7 @@ from madl.logbook.charts import Chart
 from madl.logbook.records import Record, Row
 from madl.logbook.searches import mean_estimate
 from madl.logbook.values import Estimate, Outcomes, Unit, number
-from madl.site.views import View
+from madl.running.views import View
 
 BASELINE = "baseline"
 CHANGED = "answers changed"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from madl.logbook.claims import Result
 from madl.logbook.stats import Comparison, difference
 from madl.logbook.values import ALPHA
-from madl.site.views import Page, View
+from madl.running.views import Page, View
 from madl.training import workloads
 
 

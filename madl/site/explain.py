@@ -4,8 +4,9 @@ Nothing is fetched, so that a page opened from a folder works, too. A page witho
 loads none of this, and without JavaScript the drawing is complete.
 """
 
-import json
 from collections.abc import Sequence
+
+from jinja2.utils import htmlsafe_json_dumps
 
 from madl.logbook.charts import data_rows
 from madl.logbook.records import Row
@@ -29,8 +30,7 @@ def live(rows: Sequence[Row], script: str, *, up: str) -> str:
 
 
 def data(rows: Sequence[Row]) -> str:
-    """The rows as JSON, {column: cells}, without a character that could end an HTML element."""
+    """The rows as JSON, {column: cells}, without a character that HTML takes for markup."""
     flat = data_rows(rows)
     columns = {name: [row[name] for row in flat] for name in flat[0]}
-    text = json.dumps(columns, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
+    return htmlsafe_json_dumps(columns, ensure_ascii=False, separators=(",", ":"))

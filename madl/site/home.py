@@ -7,10 +7,10 @@ from typing import Any
 
 from madl.logbook.claims import Result
 from madl.running.project import Project
+from madl.running.views import Page
 from madl.site import notebooks, svg
 from madl.site.markup import html, inline
 from madl.site.page import PageCalls
-from madl.site.views import Page
 
 
 def clearest(pages: Iterable[Page]) -> Page | None:
@@ -19,7 +19,7 @@ def clearest(pages: Iterable[Page]) -> Page | None:
     Pages with a refuted primary claim come first; then the one with the claim whose effect lies
     farthest from its nearest boundary (zero or a margin), in half widths of its interval.
     """
-    decided = [page for page in pages if page.questions and page.view.own and _decided(page)]
+    decided = [page for page in pages if _decided(page)]
     return min(decided, key=_rank, default=None)
 
 
@@ -81,9 +81,7 @@ def run_of_asked(row: Mapping[str, Any]) -> list[str]:
     If the question is answered in part and cases are left to run, the last text counts all cases.
     """
     parts = [f"{p['run']} of {p['asked']} {p['what']}" for p in row["coverage"]]
-    run, _, planned = (row["progress"] or "").partition(" of ")
-    is_whole = not planned or run == planned.split()[0]
-    return parts if row["status"] != "partly" or is_whole else [*parts, row["progress"]]
+    return parts if row["status"] != "partly" or row["has_run"] else [*parts, row["progress"]]
 
 
 def thumbnail(page: PageCalls, place: str, name: str | None = None) -> str:

@@ -7,7 +7,6 @@ files. A number keeps its unit on its line, a sentence its verdict. The page for
 opens from a folder, too, and from any address of a server.
 """
 
-import json
 import logging
 import re
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from jinja2.utils import htmlsafe_json_dumps
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 from PIL import Image
@@ -36,7 +36,7 @@ UNUSED = (
     "assets/javascripts/lunr/**/*",
     "sitemap.xml*",
 )
-NO_URL = (  # `cli.py` says it, too
+NO_URL = (  # said by `build.py`, too
     "no SITE_URL: shared addresses have no picture, and 404.html works at the root of a server "
     "alone; SITE_URL=https://… names where the site will be"
 )
@@ -178,18 +178,15 @@ def not_found(page: str, base: str) -> str:
     page = re.sub(r'"base": "[^"]*"', '"base": "."', page)
     page = re.sub(r'new URL\("[^"]*",location\)', 'new URL(".",document.baseURI)', page)
     loads = r'<(?:link|img)\b[^>]*>|<script[^>]* src="[^"]*"[^>]*></script>'
-    page = re.sub(loads, lambda tag: _script(f"document.write({_as_string(tag[0])})"), page)
+    page = re.sub(
+        loads, lambda tag: _script(f"document.write({htmlsafe_json_dumps(tag[0])})"), page
+    )
     begins = _script("""if(location.protocol=="file:")document.write('<base href="./">')""")
     page = page.replace("<head>", f'<head>{begins}<base href="{escape(base)}">', 1)
     begins = _script("""if(location.protocol!="file:"){let its=document.getElementById("__config");
         its.textContent=JSON.stringify({...JSON.parse(its.textContent),base:document.baseURI})}""")
     at = page.find("</script>", page.find('id="__config"')) + len("</script>")
     return (page[:at] + begins + page[at:]).replace("<h1>404 - Not found</h1>", NOT_FOUND)
-
-
-def _as_string(text: str) -> str:
-    """The text as a string of JavaScript that does not end its `script` element."""
-    return json.dumps(text).replace("</", r"<\/")
 
 
 def _script(text: str) -> str:

@@ -85,8 +85,9 @@ def drawn(
 
 
 def pair(theirs: float, ours: float, text: str) -> Markup:
-    """HTML of a number that others report and of ours, `text`, on an axis from nought."""
-    most = 1.15 * max(theirs, ours) or 1.0
+    """HTML of a number that others report and of ours, `text`, on an axis that has nought."""
+    least, most = 1.15 * min(theirs, ours, 0.0), 1.15 * max(theirs, ours, 0.0)
+    length = most - least or 1.0
     low, high = sorted((theirs, ours))
     unit = "".join(text.partition("\u00a0")[1:])
     form = (
@@ -95,7 +96,7 @@ def pair(theirs: float, ours: float, text: str) -> Markup:
         '<i class="theirs" style="--at:{}"><b>{}</b></i>'
         '<i class="mean" style="--at:{}"><b>{}</b></i></div>'
     )
-    at = {v: f"{100 * v / most:.1f}%" for v in (theirs, ours)}
+    at = {v: f"{100 * (v - least) / length:.1f}%" for v in (theirs, ours)}
     told = f"{number(theirs)}{unit}"
     words = f"reported {told}, measured {text}"
     return html(form, words, at[low], at[high], at[theirs], told, at[ours], text)

@@ -10,7 +10,6 @@ from html import escape
 
 from markupsafe import Markup
 
-NOT_RUN = "not run here"
 SHARED = (1200, 630)  # pixels of a page's picture, as Open Graph asks for
 IN_WORDS = "Description"  # the text in a PNG file that says what it shows
 _BLANK = re.compile(r"[^\S\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}]+")

@@ -24,16 +24,27 @@ from madl.files import read_text
 from madl.logbook.arms import SEED
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
-from madl.logbook.records import Record, Row, Run
+from madl.logbook.records import Record, Row, Run, ordered
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, Unit, number, pluralize
 from madl.machine.device import missing_device
 from madl.running.project import Project
-from madl.site import answers, explain, notebooks, notes, prose, replication, share, svg, templates
+from madl.running.reruns import accuracies
+from madl.running.views import NOT_RUN, Page, View
+from madl.site import (
+    answers,
+    explain,
+    notebooks,
+    notes,
+    prose,
+    replication,
+    reported,
+    share,
+    svg,
+    templates,
+)
 from madl.site import code as sources
-from madl.site.again import accuracies
-from madl.site.markup import NOT_RUN, chip, inline, words
-from madl.site.views import Page, View
+from madl.site.markup import chip, inline, words
 from madl.training import workloads
 
 ON_GPU = "python cli.py run --only cuda --within 15"
@@ -102,9 +113,8 @@ class PageCalls:
     @functools.cached_property
     def charts(self) -> dict[str, Chart]:
         """The charts that the page shows, by name."""
-        text = read_text(self.project.experiments / self.template, "save it as text")
+        names = templates.arguments_of("figure", self.project, self.template)
         shown = self.page.view.shown
-        names = re.findall(r"figure\(\"([^\"]+)\"", text)
         return {n: chart for n in names if isinstance(chart := shown.get(n), Chart)}
 
     def first_chart(self) -> str | None:
@@ -214,10 +224,12 @@ class PageCalls:
         return self.page.view.shown[name]
 
     def title(self) -> str:
-        """The experiment's title, behind its question's number if it has a single one."""
-        ids = [question.id for question in self.page.questions]
-        number = f"{ids[0]} " if len(ids) == 1 else ""
-        return f"{number}{self.page.view.experiment.title}"
+        """The number and title of the only question that the page answers, or its own title."""
+        match self.page.questions:
+            case [question]:
+                return f"{question.id} {question.title}"
+            case _:
+                return self.page.view.experiment.title or self.page.name
 
     def question(self) -> str:
         """The page's questions in our words, each saying if no lab sheet asks it."""
@@ -354,7 +366,7 @@ class PageCalls:
             return NOT_RUN
         self._check_name("parameter", name, sorted({key for params in planned for key in params}))
         values = {params[name] for params in planned if name in params}
-        return ", ".join(_number(value) for value in sorted(values, key=_order))
+        return ", ".join(_number(value) for value in sorted(values, key=ordered))
 
     def of_default_data(self, caller: Callable[[], str]) -> str:
         """The body of the `call` block, if the page's data set is the default one; else ""."""
@@ -414,7 +426,7 @@ class PageCalls:
         Raises:
             MadlError: `experiments/reported.toml` has none for this page.
         """
-        reports = self.project.reported
+        reports = reported.figures(self.project)
         if (report := reports.get(self.page.name)) is None:
             raise MadlError(
                 f"template {self.template} calls reported(), and experiments/reported.toml has no "
@@ -510,11 +522,6 @@ def _code(run: Run) -> str:
     """The code that made a record: commit and digest."""
     changed = ", with uncommitted changes" if run.dirty else ""
     return f"commit {run.commit or 'unknown'}{changed}, digest {run.code}"
-
-
-def _order(value: Any) -> tuple[str, Any]:
-    """A key that sorts numbers by size, and values of other types behind them."""
-    return ("", value) if isinstance(value, int | float) else (type(value).__name__, str(value))
 
 
 def _number(value: Any) -> str:

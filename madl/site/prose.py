@@ -8,14 +8,15 @@
       {% disagree %}Training on gives {{ here }} here, {{ elsewhere }} on {{ place }}.
     {% endclaim %}
 
-Inside a block `effect` is the effect without its sign, as a range over all runs where times were
-measured again; `smallest` the smallest effect that could have been decided; `agree` how many units
-came out on the hypothesis' side ("all five models"). The fourth sentence replaces the verdict's if
-the effect on another machine or other data differs from the page's: `here` and `elsewhere` are both
-effects with their signs, `place` is the other data's or model's name or "another machine".
+Inside a block `effect` is the effect without its sign; `smallest` the smallest effect that could
+have been decided; `agree` how many units came out on the hypothesis' side ("all five models"). The
+fourth sentence replaces the verdict's if the effect on another machine or other data differs from
+the page's: `here` and `elsewhere` are both effects with their signs, `place` is the other data's or
+model's name or "another machine". `{% unmeasured %}` speaks where nothing was measured; without it
+the hypothesis does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +28,13 @@ from markupsafe import Markup
 from madl.errors import MadlError
 from madl.logbook.claims import Result
 from madl.logbook.experiment import CLAIM_VARIABLES
-from madl.logbook.numbers import Number, magnitude
+from madl.logbook.numbers import Number, bracketed, magnitude
 from madl.logbook.records import Row
 from madl.logbook.values import Unit
+from madl.running.views import NOT_RUN, Page, View
 from madl.site import intervals
 from madl.site.disagreements import disagreement
-from madl.site.markup import NOT_RUN, chip, html, inline, words
-from madl.site.views import Page, View
+from madl.site.markup import chip, html, inline, words
 
 VERDICTS = ("supported", "refuted", "undecided")
 UNMEASURED, DISAGREE = "unmeasured", "disagree"
@@ -156,7 +157,7 @@ def smallest_effect(result: Result) -> str:
     """The smallest effect that could have been decided: "1.2 points", "a factor of 1.3"."""
     unit = result.comparison.unit
     text = magnitude(result.smallest, unit)
-    return f"a factor of {_unitless(text)}" if unit is Unit.TIMES else text
+    return f"a factor of {text.split()[0]}" if unit is Unit.TIMES else text
 
 
 def agreement(result: Result) -> str:
@@ -172,11 +173,6 @@ def agreement(result: Result) -> str:
     if k == n:
         return f"{'both' if n == 2 else f'all {in_words(n)}'} {noun}"
     return f"{in_words(k)} of {in_words(n)} {noun}"
-
-
-def _unitless(text: str) -> str:
-    """The text without the unit behind its no-break space: "1.4" of "1.4 ×"."""
-    return text.partition("\u00a0")[0]
 
 
 def in_words(n: int) -> str:
@@ -269,18 +265,11 @@ def unit_effects(view: View) -> list[Row]:
     return rows
 
 
-def _register(look: str, heads: Sequence[str], rows: Sequence[Markup]) -> Markup:
-    """An HTML table of claims, of the class `look`; "" if it has no rows."""
-    head = Markup().join(html("<th>{}</th>", title) for title in heads)
-    table = '<div class="{}"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>\n'
-    return html(table, look, head, Markup().join(rows)) if rows else Markup()
-
-
 def _claim_row(result: Result, folder: str, family: int) -> Markup:
     """A claim of `claims_table`; `family`: how many claims Holm's method adjusts for."""
     row = '<div class="claim" id="claim-{}"><p class="hypothesis">{} {}</p>{}<p>{}</p></div>\n'
     name, hypothesis = Markup(result.name), inline(result.hypothesis)
-    if result.contrast is None or result.verdict is None:
+    if result.contrast is None or result.verdict is None or result.p_adjusted is None:
         return html(row, name, chip("not measured"), hypothesis, "", inline(result.why))
     comparison = result.comparison
     facts = [f"{with_interval(result)}, the {100 * result.coverage:.3g} % interval"]
@@ -297,20 +286,24 @@ def _claim_row(result: Result, folder: str, family: int) -> Markup:
     facts.append(html(test, folder, name, inline(comparison.method), _p(result.p_adjusted), holm))
     chips = chip(result.verdict)
     if (state := result.state) != "registered":
-        chips += html(' <span title="{}">{}</span>', STATES.get(state, state), chip(state))
+        chips += html(' <span title="{}">{}</span>', STATES[state], chip(state))
     told = Markup(" · ").join(map(words, filter(None, facts)))
     return html(row, name, chips, hypothesis, effect_drawn(result), told)
 
 
 def secondary(results: Mapping[str, Result], folder: str) -> Markup:
-    """An HTML table of the secondary comparisons: effect and interval, no verdict."""
+    """An HTML table of the secondary comparisons: effect and interval, no verdict; "" of none."""
+    table = (
+        '<div class="register"><table><thead><tr><th>Comparison</th><th>Effect</th>'
+        "<th>On its side</th></tr></thead><tbody>{}</tbody></table></div>\n"
+    )
     row = "<tr><td>{}</td><td>{}</td><td>{}</td></tr>"
     rows = [
         html(row, inline(result.hypothesis), _linked_effect(result, folder), agreement(result))
         for result in results.values()
         if not result.primary
     ]
-    return _register("register", ("Comparison", "Effect", "On its side"), rows)
+    return html(table, Markup().join(rows)) if rows else Markup()
 
 
 def _linked_effect(result: Result, folder: str) -> Markup:
@@ -332,15 +325,8 @@ def signed(effect: float, unit: Unit, *, more: int = 0) -> str:
     return "+" * (effect > 0 and unit is not Unit.TIMES) + magnitude(effect, unit, more=more)
 
 
-def bracketed(interval: tuple[float, float], unit: Unit) -> str:
-    ends = (_unitless(magnitude(value, unit, more=1)) for value in interval)
-    return f"[{', '.join(ends)}]"
-
-
-def _p(value: float | None) -> str:
-    """A p value behind its sign: "= 0.03", "< 0.001", "unknown"."""
-    if value is None:
-        return "unknown"
+def _p(value: float) -> str:
+    """A p value behind its sign: "= 0.03", "< 0.001"."""
     return "< 0.001" if value < 0.001 else f"= {value:.2g}"
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from madl.errors import MadlError
@@ -29,6 +30,7 @@ from madl.logbook.stats import holm
 from madl.logbook.values import ALPHA, LEVEL, pluralize
 from madl.running.plans import RunPlan
 from madl.running.project import RESTORE, Project
+from madl.running.views import NOT_RUN, Page, Problems, Status, pages
 from madl.site import (
     against,
     evidence,
@@ -41,10 +43,10 @@ from madl.site import (
     share,
     templates,
 )
-from madl.site.markup import NOT_RUN, chip, html, inline
+from madl.site.markup import chip, html, inline
 from madl.site.page import PageCalls, markdown_table, prose_numbers
-from madl.site.views import Page, Problems, Status, pages
 
+DENSE: dict[str, Any] = {"sort_keys": True, "separators": (",", ":")}  # JSON without spaces
 REPORTED = 3  # rows of what others report on home
 SITE = ("ledger", "index", "reported")  # pages of the whole site
 EVIDENCE = re.compile(r'---\n(?:.+\n)*evidence: "')  # in the front matter of an experiment's page
@@ -90,6 +92,7 @@ def _ledger_row(question: Question, calls: PageCalls | None) -> dict[str, Any]:
             for part in (page.coverage if page else [])
         ],
         "progress": page.view.progress if page else None,
+        "has_run": page.view.is_whole if page else False,
         "evidence_of": page.view.machine if page and page.view.is_published else None,
         "claims": [_claim_row(r, page.view.experiment.claims[r.name]) for r in primary if page],
     }
@@ -151,7 +154,7 @@ def _write(plan: RunPlan, store: Store) -> Ledger:
     for path in {*(page.path for page in planned), *(f"{n}.md" for n in SITE)} - texts.keys():
         (project.docs / path).unlink(missing_ok=True)
     texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
-    texts["ledger.json"] = _for_web(_dense({"questions": state.rows})) + "\n"
+    texts["ledger.json"] = f"{htmlsafe_json_dumps({'questions': state.rows}, **DENSE)}\n"
     files: dict[str, str | bytes] = {**texts}
     for page_calls in shown.values():
         files |= _files_beside(page_calls)
@@ -186,13 +189,21 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
     }
     if page.view.own:
         files[_picture(page)] = calls.picture()
-    how = {"title": calls.title(), "archive": prose.CASES, "command": calls.command()}
-    how["up"] = f"../../{calls.up}"
+    document = templates.load(calls.project, "evidence.html.j2", RESTORE)
+    up, command = Markup(f"../../{calls.up}"), calls.command()
+    how = {
+        "stem": Markup(page.name),
+        "title": calls.title(),
+        "archive": prose.CASES,
+        "command": command,
+    }
     for name, entry in calls.index.items():
-        files[f"{records}/{name}.json"] = _for_web(_dense({**entry, "in": prose.CASES})) + "\n"
+        files[f"{records}/{name}.json"] = (
+            f"{htmlsafe_json_dumps({**entry, 'in': prose.CASES}, **DENSE)}\n"
+        )
         picture = prose.evidence_drawn(page.view, name)
-        document = evidence.page(name, entry, page.view.stored, picture, stem=page.name, **how)
-        files[f"{records}/{name}.html"] = document
+        facts = evidence.variables(name, entry, page.view.stored, picture)
+        files[f"{records}/{name}.html"] = templates.render(document, {**facts, **how, "up": up})
     if effects := prose.unit_effects(page.view):
         files[f"{records}/{prose.EFFECTS}"] = to_csv(effects)
     if cited := calls.cited_records():
@@ -208,26 +219,17 @@ def _archive(records: Sequence[Record]) -> bytes:
 
     The same records are the same bytes.
     """
-    lines = {_dense(json.loads(encode(record), parse_float=_short)): None for record in records}
+    values = (json.loads(encode(record), parse_float=_short) for record in records)
+    lines = dict.fromkeys(json.dumps(value, **DENSE) for value in values)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         file.writestr(zipfile.ZipInfo("cases.jsonl"), "\n".join([*lines, ""]), zipfile.ZIP_DEFLATED)
     return archive.getvalue()
 
 
-def _dense(value: Any) -> str:
-    """The value as JSON without spaces, names sorted."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
 def _short(written: str) -> float:
     """A fraction of JSON, to four digits."""
     return float(f"{float(written):.4g}")
-
-
-def _for_web(text: str) -> str:
-    """The JSON text with the characters escaped that HTML would take for markup."""
-    return re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 def _remove_stale(docs: Path, written: set[Path]) -> None:
@@ -344,7 +346,7 @@ def _registration(state: Ledger, pages: Sequence[Page]) -> str:
     counts = Counter(claim["state"] for claim in claims)
     return (
         f"Of {pluralize(len(claims), 'claim')} {counts['registered']} were registered before their "
-        f"runs, {counts['known']} worded when an earlier run of the same cases was known, "
+        f"runs, {counts['known']} worded after an earlier run of the same cases, "
         f"{counts['worded after']} after. A page's claims are one family: a page "
         f"of registered ones holds a wrong verdict with a chance of at most {100 * ALPHA:g} %."
         + _over_all(pages)
@@ -358,8 +360,8 @@ def _predicted(pages: Sequence[Page]) -> str:
     if not count:
         return ""
     return (
-        f" Of {count} processes of claims on times, left out one by one, {held} lie in the "
-        f"interval in which the others expect {100 * LEVEL:g} of 100."
+        f" Of {count} timed processes {held} lie in the {100 * LEVEL:g} % interval that their "
+        "claim's others predict."
     )
 
 
@@ -375,8 +377,7 @@ def _over_all(pages: Sequence[Page]) -> str:
     if len(results) < 2:
         return ""
     p_values = {key: result.p for key, result in results.items() if result.p is not None}
-    over_all = holm({str(i): p for i, p in enumerate(p_values.values())})
-    kept = {key for key, p in zip(p_values, over_all.values()) if p <= ALPHA}
+    kept = {key for key, p in holm(p_values).items() if p <= ALPHA}
     decided = {key for key, result in results.items() if result.decided in replication.DECIDED}
     lost = [f"{id} “{hypothesis}”" for id, hypothesis in decided if (id, hypothesis) not in kept]
     falls = f"; not {' nor '.join(sorted(lost))}" if lost else ""

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2 import nodes
 from markupsafe import Markup
 
 from madl.errors import MadlError
-from madl.files import why
+from madl.files import read_text, why
 from madl.running.project import Project
 from madl.site import prose
 from madl.site.markup import words
@@ -74,6 +75,19 @@ def render_line(project: Project, text: str, where: str, names: Mapping[str, Any
     """Render a text that is no file, as a template, on one line; `where` names it in an error."""
     environment = _environment(project.templates, project.experiments)
     return _line(lambda known: environment.from_string(text).render(known), where, names)
+
+
+def arguments_of(function: str, project: Project, name: str) -> list[str]:
+    """The first arguments, where they are texts, of all calls of a function in a template."""
+    path = project.experiments / name
+    environment = _environment(project.templates, project.experiments)
+    called = environment.parse(read_text(path, "save it as text")).find_all(nodes.Call)
+    return [
+        call.args[0].value
+        for call in called
+        if isinstance(call.node, nodes.Name) and call.node.name == function
+        if call.args and isinstance(call.args[0], nodes.Const)
+    ]
 
 
 def render_block(project: Project, name: str, block: str, names: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.records import Params, Records, Row, Values
 from madl.training import baseline
 
-page = Experiment(title="TITLE")
+page = Experiment()
 
 
 @page.cases

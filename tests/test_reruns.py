@@ -4,7 +4,7 @@ import pytest
 
 from madl.logbook.records import Case, Source
 from madl.running.evidence import source_of
-from madl.site.again import run_again
+from madl.running.reruns import run_again
 from tests.conftest import a_record, a_run
 
 CASES = [Case(experiment="toy", params={"x": x, "seed": 0}) for x in range(3)]
@@ -68,3 +68,15 @@ def test_times_are_a_ratio_and_exact_values_as_published_but_for_sums_in_another
     found = made_again(theirs, ours)
     assert found.otherwise == ["1"]
     assert made_again(theirs, ours[:1]).line() == "Run again here: 1 of 3 cases, all as published."
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (times(a=1.0), times(b=1.0)),
+        ({"area": 1, "gates": 5}, {"area": 1}),
+        ({"area": 1}, {"area": 1, "gates": 5}),
+    ],
+)
+def test_what_one_side_lacks_is_not_as_published(theirs, ours):
+    assert made_again([theirs], [ours]).otherwise == ["0"]

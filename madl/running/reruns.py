@@ -7,10 +7,10 @@ from statistics import median
 from typing import Any
 
 from madl.logbook.arms import processes
+from madl.logbook.equivalences import differences
 from madl.logbook.records import Case, Source
 from madl.running.pace import varying
 
-TIMES = ("_s", "seconds", "_mhz")  # endings of names of values that differ between any two runs
 CLEARLY = 1.1  # times as fast as another: a smaller lead is none
 NAMED = 3  # cases in `line`, at most
 
@@ -77,9 +77,11 @@ def run_again(cases: Sequence[Case], published: Source, own: Source) -> Again:
             theirs = _times(there.values)
             if of_variants := [ours[name] / theirs[name] for name in ours if name in theirs]:
                 ratios[label] = median(of_variants)
+            else:
+                otherwise.append(label)
             if _has_other_order(ours, theirs):
                 otherwise.append(label)
-        elif not _alike(here.values, there.values):
+        elif any(differences(there.values, here.values, equal=_close)):
             otherwise.append(label)
     return Again(cases=len(cases), run=run, gaps=gaps, ratios=ratios, otherwise=otherwise)
 
@@ -125,15 +127,8 @@ def _has_other_order(ours: Mapping[str, float], theirs: Mapping[str, float]) -> 
     return False
 
 
-def _alike(a: Any, b: Any) -> bool:
-    """Whether values are equal but for times and the last digits of floats."""
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        ours: Mapping[str, Any] = a
-        theirs: Mapping[str, Any] = b
-        names = [name for name in ours if not str(name).endswith(TIMES)]
-        return all(name in theirs and _alike(ours[name], theirs[name]) for name in names)
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_alike, a, b))  # pyright: ignore[reportUnknownArgumentType]
+def _close(a: Any, b: Any) -> bool:
+    """Whether two values are equal but for the last digits of floats: sums in another order."""
     if isinstance(a, float) and isinstance(b, float | int):
-        return isclose(a, b, rel_tol=1e-3, abs_tol=1e-5)  # sums in another order
+        return isclose(a, b, rel_tol=1e-3, abs_tol=1e-5)
     return a == b

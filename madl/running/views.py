@@ -47,10 +47,11 @@ from madl.running.evidence import (
     with_workload,
 )
 from madl.running.plans import ExplicitPlan, RunPlan, explicit_plan
-from madl.site.again import Again, run_again
-from madl.site.markup import NOT_RUN
+from madl.running.reruns import Again, run_again
 
 log = logging.getLogger(__name__)
+
+NOT_RUN = "not run here"
 
 _OF_AN_EMPTY_SEQUENCE = (NoRows, LookupError, ValueError, ArithmeticError, StopIteration)
 T = TypeVar("T")
@@ -63,6 +64,7 @@ class Problems:
 
     raises: bool = False  # rather than going on without it
     lines: list[str] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)  # experiments of which something failed
 
     def note(self, problem: object) -> None:
         """Keep a problem's line, if it is new.
@@ -374,6 +376,7 @@ class View:
     def note_failure(self, subject: str, error: BaseException) -> None:
         """Note that a claim, number or chart failed, and where."""
         log.debug("%s", "".join(traceback.format_exception(error)))
+        self.problems.broken.add(self.name)
         self.problems.note(self.failure_line(subject, error))
 
     def failure_line(self, subject: str, error: BaseException) -> str:
@@ -394,7 +397,7 @@ class View:
     @property
     def is_broken(self) -> bool:
         """Whether a claim, number or chart of the page failed, which `problems` tell."""
-        return any(f" of {self.name}: " in problem for problem in self.problems.lines)
+        return self.name in self.problems.broken
 
     @property
     def _missing(self) -> tuple[type[Exception], ...]:
