@@ -98,7 +98,7 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
 
 
-def mean_rows(curves: Mapping[str, Sequence[Study]], unit: Unit = Unit.PERCENT) -> list[Row]:
+def mean_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
     """A row for each trial, a column for each curve: the mean of its studies, with its interval.
 
     It is None where a study has no value so far, or fewer trials.
@@ -107,7 +107,7 @@ def mean_rows(curves: Mapping[str, Sequence[Study]], unit: Unit = Unit.PERCENT) 
 
     def at(studies: Sequence[Study], i: int) -> Estimate | None:
         values = [value for study in studies for value in study[i : i + 1] if value is not None]
-        return mean_estimate(values, unit) if len(values) == len(studies) else None
+        return mean_estimate(values) if len(values) == len(studies) else None
 
     return [
         {"trial": i + 1, **{name: at(studies, i) for name, studies in curves.items()}}
