@@ -191,7 +191,12 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
         files[_picture(page)] = calls.picture()
     document = templates.load(calls.project, "evidence.html.j2", RESTORE)
     up, command = Markup(f"../../{calls.up}"), calls.command()
-    how = {"stem": Markup(page.name), "title": calls.title(), "archive": prose.CASES, "command": command}
+    how = {
+        "stem": Markup(page.name),
+        "title": calls.title(),
+        "archive": prose.CASES,
+        "command": command,
+    }
     for name, entry in calls.index.items():
         files[f"{records}/{name}.json"] = (
             f"{htmlsafe_json_dumps({**entry, 'in': prose.CASES}, **DENSE)}\n"
