@@ -9,6 +9,7 @@ import pytest
 
 from madl.errors import MadlError
 from madl.logbook.claims import Result
+from madl.logbook.numbers import Number
 from madl.logbook.values import Unit
 from madl.site import prose, report
 from tests.conftest import TEMPLATE, a_record
@@ -128,3 +129,12 @@ def test_what_was_timed_beside_other_work_has_no_verdict_and_says_why(plan):
     assert claim["verdict"] == "not measured"
     assert "Not measured here yet" in state.rows[0]["answer"]
     assert "other programs kept the machine busy" in page(plan)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "said"),
+    [(0.3, "0.3\xa0points", "+0.3"), (-0.3, "−0.3\xa0points", "−0.3"), (0.01, "0.0", "0.0")],
+)
+def test_a_change_is_printed_with_its_sign(value, text, said):
+    number = Number(name="gain", value=value, text=text, precise=text, interval="", n="", cases=())
+    assert f">{said}" in prose.NumberLink(number, "records").signed

@@ -188,27 +188,34 @@ class NumberLink:
     folder: str
 
     def __html__(self) -> str:
-        return self._link()
+        return self._link(self.number.text if self.number else "")
 
     __str__ = __html__
 
     @property
     def precise(self) -> Markup:
         """The link, its number with one more digit."""
-        return self._link(precise=True)
+        return self._link(self.number.precise if self.number else "")
+
+    @property
+    def signed(self) -> Markup:
+        """The link, its number with a plus if it is above zero, as a change has it."""
+        text = self.number.text if self.number else ""
+        is_more = self.number is not None and self.number.value > 0
+        return self._link("+" * (is_more and any(digit in text for digit in "123456789")) + text)
 
     @property
     def plain(self) -> str:
         """The number's text without the link, for alternative texts."""
         return self.number.text if self.number else NOT_RUN
 
-    def _link(self, *, precise: bool = False) -> Markup:
+    def _link(self, text: str) -> Markup:
         if (number := self.number) is None:
             return html('<span class="missing">({})</span>', NOT_RUN)
         facts = [number.precise, number.interval, number.n]
         if not (number.interval or number.n):
             facts.append("exact")
-        hover, text = " · ".join(filter(None, facts)), number.precise if precise else number.text
+        hover = " · ".join(filter(None, facts))
         link = '<a class="n" href="{}/{}.html" data-n="{}">{}</a>'
         return html(link, self.folder, Markup(number.name), hover, text)
 
