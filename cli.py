@@ -501,12 +501,14 @@ def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> 
     sittings if `is_kept`."""
     from madl.logbook import records
     from madl.machine import device, lifeline
-    from madl.running import sittings
+    from madl.running import caches, sittings
     from madl.site import replication
 
-    device.wait_briefly()
     plan = _plan(**given).whole
     store = plan.project.store
+    _check_forced_kernels()
+    caches.redirect(plan.project.state)
+    device.wait_briefly()
     with lifeline.guarded(store.root / "tmp"):
         views = sittings.add_sittings(plan, store, stems, times)
     for view in views:
@@ -616,14 +618,14 @@ def _validate_run(
         MadlError: something is wrong with the command, the model or the data.
     """
     from madl.machine import device as machine
-    from madl.running import homes, plans
+    from madl.running import caches, plans
 
     plan = _plan(**given)
     _check_forced_kernels()
     for stem in stems:
         plan.project.load(stem)
     _check_jobs_option(jobs, scheduler, device)
-    homes.redirect_caches(plan.project.state)
+    caches.redirect(plan.project.state)
     machine.wait_briefly()
     for line in _examination(plan):
         log.info("%s", line)

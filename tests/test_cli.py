@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import cli
-from madl.running import homes
+from madl.running import caches
 from tests import commands
 from tests.conftest import ROOT, write
 
@@ -59,7 +59,7 @@ def test_a_mistake_is_one_clear_line_and_nothing_is_run(toy, tmp_path, arguments
     assert not toy.state.exists()
 
 
-@pytest.mark.parametrize("name", homes.OF_COMPILERS)
+@pytest.mark.parametrize("name", caches.OF_COMPILERS)
 def test_a_folder_of_a_compiler_that_cannot_be_written_is_one_clear_line(
     toy, tmp_path, monkeypatch, name
 ):

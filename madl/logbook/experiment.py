@@ -33,8 +33,8 @@ from madl.logbook.drawing import Panel
 from madl.logbook.power import Truths, power_table
 from madl.logbook.records import Case, Params, Records, Row, Scalar, Store, Values
 from madl.machine import sources
+from madl.machine.sources import TUNING
 
-TUNING = "_tuning"  # ends the name of the experiment of a page's cases on the tuning seed
 TUNING_SEED = 0  # chooses everything, by validation loss
 CONFIRMING_SEEDS = (10, 11, 12, 13, 14)  # judge what was chosen
 FURTHER_SEEDS = (15, 16, 17, 18, 19)  # judge primary claims, too

@@ -5,16 +5,17 @@ import logging
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from madl.logbook.arms import SITTING
-from madl.logbook.records import Case, Record, Store
+from madl.logbook.records import Case, Record, Run, Store
 from madl.logbook.values import pluralize
+from madl.machine import device as machine
 from madl.running.evidence import Evidence, tolerant
 from madl.running.pace import Pace, in_words, varying
 from madl.running.plans import Options, RunPlan
-from madl.running.status import cases_left, record_skipped
 
 log = logging.getLogger(__name__)
 
@@ -206,3 +207,40 @@ class Queues:
         ordered = sorted(queue, key=rank)
         queue.clear()
         queue.extend(ordered)
+
+
+def cases_left(evidence: Evidence, name: str, options: Options) -> list[Case]:
+    """Cases that can run here and have no good record, or one made without a program now there.
+
+    Failed ones are retried; with `force`, all run. On a cluster, its workers say what can run.
+    """
+    left = evidence.cases(name)
+    if not options.force:
+        known = ((case, evidence.source(case)) for case in left)
+        left = [c for c, r in known if r is None or r.status != "ok" or evidence.is_outdated(r)]
+    if options.scheduler is not None:
+        return left  # what can run is for the workers to say
+    return [case for case in left if evidence.plan.why_unavailable(case) is None]
+
+
+def record_skipped(evidence: Evidence, store: Store, name: str) -> None:
+    """Store a skipped record with the reason for each case that cannot run on this machine."""
+    record = None
+    for case in evidence.cases(name):
+        if (reason := evidence.plan.why_unavailable(case)) is None:
+            continue
+        known = evidence.source(case)
+        if known and (known.status == "ok" or known.error == reason):
+            continue
+        root = evidence.plan.project.root
+        record = record or unexecuted_record(root, case, "skipped", reason)
+        store.put(replace(record, case=case, error=reason))
+
+
+def unexecuted_record(
+    root: Path, case: Case, status: Literal["failed", "skipped"], why: str
+) -> Record:
+    """The record, without values, of a case that was not executed, or whose end nobody saw."""
+    device, _ = machine.resolve("auto")
+    run = Run(**machine.provenance(root, case.experiment, device), contention=None)
+    return Record(case=case, status=status, values={}, seconds=0.0, run=run, error=why)

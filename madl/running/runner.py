@@ -29,8 +29,8 @@ from madl.running.evidence import Evidence, tolerant
 from madl.running.plans import Options, RunPlan
 from madl.running.processor import processor
 from madl.running.project import Project
-from madl.running.queues import ExecutionMode, Progress, Queues
-from madl.running.status import check_records, explain_idle, unexecuted_record
+from madl.running.queues import ExecutionMode, Progress, Queues, unexecuted_record
+from madl.running.status import check_records, explain_idle
 
 log = logging.getLogger(__name__)
 

@@ -1,19 +1,16 @@
-"""How far a plan is on this machine: what is left, what cannot run here, what cannot be read."""
+"""How far a plan is on this machine: what is done, what cannot run here, what cannot be read."""
 
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import equivalences
-from madl.logbook.records import RUNS_AGAIN, Case, Pending, Record, Run, Store
+from madl.logbook.records import RUNS_AGAIN, Pending
 from madl.logbook.values import pluralize
-from madl.machine import device as machine
 from madl.running.evidence import Evidence, tolerant
-from madl.running.plans import Options
 
 
 def check_records(evidence: Evidence, names: Sequence[str]) -> None:
@@ -32,34 +29,6 @@ def check_records(evidence: Evidence, names: Sequence[str]) -> None:
         them, their = ("it", "its case") if len(problems) == 1 else ("them", "their cases")
         do = f"delete {them} and {their} will run again, or run with --force"
         raise MadlError("; ".join([*problems, do]))
-
-
-def cases_left(evidence: Evidence, name: str, options: Options) -> list[Case]:
-    """Cases that can run here and have no good record, or one made without a program now there.
-
-    Failed ones are retried; with `force`, all run. On a cluster, its workers say what can run.
-    """
-    left = evidence.cases(name)
-    if not options.force:
-        known = ((case, evidence.source(case)) for case in left)
-        left = [c for c, r in known if r is None or r.status != "ok" or evidence.is_outdated(r)]
-    if options.scheduler is not None:
-        return left  # what can run is for the workers to say
-    return [case for case in left if evidence.plan.why_unavailable(case) is None]
-
-
-def record_skipped(evidence: Evidence, store: Store, name: str) -> None:
-    """Store a skipped record with the reason for each case that cannot run on this machine."""
-    record = None
-    for case in evidence.cases(name):
-        if (reason := evidence.plan.why_unavailable(case)) is None:
-            continue
-        known = evidence.source(case)
-        if known and (known.status == "ok" or known.error == reason):
-            continue
-        root = evidence.plan.project.root
-        record = record or unexecuted_record(root, case, "skipped", reason)
-        store.put(replace(record, case=case, error=reason))
 
 
 def explain_idle(evidence: Evidence, names: Sequence[str]) -> Iterator[str]:
@@ -81,15 +50,6 @@ def explain_idle(evidence: Evidence, names: Sequence[str]) -> Iterator[str]:
             complete.append(name)
     if complete:
         yield f"already done: {', '.join(complete)}"
-
-
-def unexecuted_record(
-    root: Path, case: Case, status: Literal["failed", "skipped"], why: str
-) -> Record:
-    """The record, without values, of a case that was not executed, or whose end nobody saw."""
-    device, _ = machine.resolve("auto")
-    run = Run(**machine.provenance(root, case.experiment, device), contention=None)
-    return Record(case=case, status=status, values={}, seconds=0.0, run=run, error=why)
 
 
 def counts(evidence: Evidence, name: str) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from madl.running.evidence import Evidence
 from madl.running.pace import in_words
 from madl.running.plans import Options, RunPlan, explicit_plan
 from madl.running.project import read_toml, toml_entry
-from madl.running.queues import Progress
-from madl.running.status import cases_left
+from madl.running.queues import Progress, cases_left
 
 log = logging.getLogger(__name__)
 SHAPE = "a group has decides, seconds, and cases, a table of parameters"

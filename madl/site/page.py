@@ -33,6 +33,7 @@ from madl.running.reruns import accuracies
 from madl.running.views import NOT_RUN, Page, View
 from madl.site import (
     answers,
+    excerpts,
     explain,
     notebooks,
     notes,
@@ -43,7 +44,6 @@ from madl.site import (
     svg,
     templates,
 )
-from madl.site import code as sources
 from madl.site.markup import chip, inline, words
 from madl.training import workloads
 
@@ -74,7 +74,7 @@ class PageCalls:
             *(self.front_matter, self.of_default_data, self.of_other_data),
         )
         functions = {method.__name__: method for method in methods} | {
-            "code": functools.partial(sources.block, self.project.root),
+            "code": functools.partial(excerpts.block, self.project.root),
             "claims_table": functools.partial(prose.claims_table, view, self.records),
             "secondary": functools.partial(prose.secondary, view.results, self.records),
             "answers": lambda: markdown_table(rows) if (rows := answers.rows(view)) else "",

@@ -33,12 +33,12 @@ from madl.running.project import RESTORE, Project
 from madl.running.views import NOT_RUN, Page, Problems, Status, pages
 from madl.site import (
     against,
-    evidence,
     explain,
     home,
     notebooks,
     notes,
     prose,
+    provenance,
     replication,
     share,
     templates,
@@ -202,7 +202,7 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
             f"{htmlsafe_json_dumps({**entry, 'in': prose.CASES}, **DENSE)}\n"
         )
         picture = prose.evidence_drawn(page.view, name)
-        facts = evidence.variables(name, entry, page.view.stored, picture)
+        facts = provenance.variables(name, entry, page.view.stored, picture)
         files[f"{records}/{name}.html"] = templates.render(document, {**facts, **how, "up": up})
     if effects := prose.unit_effects(page.view):
         files[f"{records}/{prose.EFFECTS}"] = to_csv(effects)

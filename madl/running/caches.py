@@ -16,7 +16,7 @@ YOSYS = "YOWASP_CACHE_DIR"
 OF_COMPILERS = (YOSYS, "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
-def redirect_caches(state: Path) -> None:
+def redirect(state: Path) -> None:
     """Let yosys compile into a folder of `state` if the user's cache folder cannot be written.
 
     A folder that the user has named by an environment variable stays.
