@@ -22,8 +22,8 @@ def project(tmp_path_factory) -> Project:
     root = tmp_path_factory.mktemp("own")
     for folder in ("experiments", "templates", "docs/notes", "docs/data"):
         (root / folder).mkdir(parents=True)
-    for name in ("page", "index", "ledger"):
-        shutil.copy(ROOT / f"templates/{name}.md.j2", root / "templates")
+    for name in ("page.md", "evidence.html", "index.md", "ledger.md"):
+        shutil.copy(ROOT / f"templates/{name}.j2", root / "templates")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "experiments/baseline", root / "experiments/baseline", ignore=ignored)
     (root / "experiments" / "questions.toml").write_text(

@@ -19,7 +19,7 @@ def clearest(pages: Iterable[Page]) -> Page | None:
     Pages with a refuted primary claim come first; then the one with the claim whose effect lies
     farthest from its nearest boundary (zero or a margin), in half widths of its interval.
     """
-    decided = [page for page in pages if _decided(page)]
+    decided = [page for page in pages if page.questions and page.view.own and _decided(page)]
     return min(decided, key=_rank, default=None)
 
 
