@@ -1,6 +1,9 @@
 """Every form of attention against float64, its memory and its limits."""
 
+import math
+
 import pytest
+import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -27,21 +30,43 @@ def test_each_form_agrees_with_float64_at_each_call(form, dtype):
             assert study.error(work(), expected) <= TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("form", WRITTEN_AND_CPU)
+def test_a_causal_mask_hides_what_comes_later_and_backward_gives_q_s_gradient(form):
+    causal = Problem(**SMALL, dtype="bfloat16", kind="causal")
+    q, k, v = (t.double() for t in study.inputs(causal, "cpu"))
+    hidden = torch.ones(SMALL["length"], SMALL["length"], dtype=torch.bool).triu(1)
+    scores = (q @ k.transpose(-2, -1) / math.sqrt(SMALL["head_dim"])).masked_fill(hidden, -math.inf)
+    expected = scores.softmax(-1) @ v
+    backward = Problem(**SMALL, dtype="float32", kind="backward")
+    leaves = [t.double().requires_grad_() for t in study.inputs(backward, "cpu")]
+    given = torch.randn(leaves[0].shape, generator=torch.Generator().manual_seed(1))
+    study.naive(*leaves).backward(given.double())
+    with study.only(form):
+        found = study.call(form, causal, "cpu")()
+        assert study.error(found, expected) <= TOLERANCE["bfloat16"]
+        if form in ("tuned", "cast"):
+            with pytest.raises(RuntimeError):
+                study.call(form, backward, "cpu")
+            return
+        attend, qkv = study.attention(form, backward, "cpu"), study.inputs(backward, "cpu")
+        for found, leaf in zip(study.gradients(attend, qkv)(), leaves, strict=True):
+            assert study.error(found, leaf.grad) <= TOLERANCE["float32"]
+
+
 @pytest.mark.parametrize("scale", [1.0, float("nan")])
 def test_a_wrong_form_fails_its_case_and_one_of_torch_s_is_not_timed(monkeypatch, scale):
     argument = {"device": "cpu", **SMALL}
     assert max(study.check(argument)["errors"].values()) <= 1
-    unscaled = study.call
+    unscaled = study.attention
 
     def wrong(form, problem, device):
-        q, k, v = study.inputs(problem, device)
         if form != bad:
             return unscaled(form, problem, device)
-        return lambda: F.scaled_dot_product_attention(q, k, v, scale=scale)
+        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=scale)
 
-    monkeypatch.setattr(study, "call", wrong)
+    monkeypatch.setattr(study, "attention", wrong)
     bad = "flash"
-    with pytest.raises(AssertionError, match="flash in float32 is wrong"):
+    with pytest.raises(AssertionError, match="flash float32 is wrong"):
         study.check(argument)
     found = study.time_forms({**LIMITS, **SMALL, "dtype": "float32"})
     assert found["missing"]["flash"].startswith("differs from naive")

@@ -9,6 +9,7 @@ Units: as `stats` has them, accuracies and differences as fractions; what is cou
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from madl.errors import MadlError
@@ -81,6 +82,14 @@ def contended_processes(records: Iterable[Record]) -> ExactValue:
         shares = ([run["contention"] for run in process] for process in zip(*runs))
         crowded += sum(any(s is not None and s > CONTENDED for s in process) for process in shares)
     return exact(crowded, timed)
+
+
+def hours_of(records: Iterable[Record]) -> ExactValue:
+    """The hours between the first and the last of these records: what their scatter speaks of."""
+    timed = [*records]
+    started = sorted(datetime.fromisoformat(record.run.started) for record in timed)
+    hours = (started[-1] - started[0]).total_seconds() / 3600 if started else 0.0
+    return exact(round(hours, 1), timed, "hours")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
