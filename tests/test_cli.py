@@ -6,7 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 import cli
+from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES
 from madl.running import caches
+from madl.training import workloads
 from tests import commands
 from tests.conftest import ROOT, write
 
@@ -26,6 +28,13 @@ def test_every_command_has_help_and_is_documented(command):
 def test_the_reference_of_commands_is_what_they_print():
     usage = commands.USAGE.read_text()
     assert usage == commands.with_reference(usage), "run `python -m tests.commands`"
+
+
+def test_the_choices_of_profiles_and_workloads_are_those_that_there_are():
+    choices = {option.name: option.type for option in cli.main.commands["run"].params}
+    assert list(choices["profile"].choices) == list(PROFILES)
+    assert set(choices["workload"].choices) == set(workloads.PRESETS)
+    assert choices["seeds"].max == len(CONFIRMING_SEEDS)
 
 
 @pytest.mark.parametrize(

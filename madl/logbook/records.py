@@ -224,10 +224,10 @@ class Records(Sequence[Record]):
         """The distinct values of a parameter among the planned cases, sorted."""
         cases = [*(r.case for r in self), *self.missing]
         values = {case.params[param] for case in cases if param in case.params}
-        return sorted(values, key=ordered)
+        return sorted(values, key=sort_key)
 
 
-def ordered(value: Scalar) -> tuple[str, Any]:
+def sort_key(value: Scalar) -> tuple[str, Any]:
     """A key that sorts numbers by size, and values of other types behind them."""
     return ("", value) if isinstance(value, int | float) else (type(value).__name__, str(value))
 

@@ -77,9 +77,7 @@ def run_again(cases: Sequence[Case], published: Source, own: Source) -> Again:
             theirs = _times(there.values)
             if of_variants := [ours[name] / theirs[name] for name in ours if name in theirs]:
                 ratios[label] = median(of_variants)
-            else:
-                otherwise.append(label)
-            if _has_other_order(ours, theirs):
+            if not of_variants or _has_other_order(ours, theirs):
                 otherwise.append(label)
         elif any(differences(there.values, here.values, equal=_close)):
             otherwise.append(label)

@@ -10,7 +10,7 @@ from typing import Any
 
 from madl.logbook.arms import DRAWN, SEED, Arm, answers_apart, value_at
 from madl.logbook.charts import Chart
-from madl.logbook.records import Record, Row
+from madl.logbook.records import Record, Row, Scalar
 from madl.logbook.searches import mean_estimate
 from madl.logbook.values import Estimate, Outcomes, Unit, number
 from madl.running.views import View
@@ -66,8 +66,12 @@ def _name(arm: Arm, arms: Iterable[Arm]) -> str:
         for name in own
         if name not in DRAWN and any(other.get(name) != own[name] for other in alike)
     ]
-    values = {n: number(v) if isinstance(v := own[n], float) else v for n in differ}
-    return ", ".join([arm.label, *(f"{n.replace('_', ' ')} {v}" for n, v in values.items())])
+    values = (f"{name.replace('_', ' ')} {_short(own[name])}" for name in differ)
+    return ", ".join([arm.label, *values])
+
+
+def _short(value: Scalar) -> str:
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def _arms(view: View) -> Iterator[Arm]:

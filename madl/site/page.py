@@ -24,7 +24,7 @@ from madl.files import read_text
 from madl.logbook.arms import SEED
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
-from madl.logbook.records import Record, Row, Run, ordered
+from madl.logbook.records import Record, Row, Run, sort_key
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, Unit, number, pluralize
 from madl.machine.device import missing_device
@@ -366,7 +366,7 @@ class PageCalls:
             return NOT_RUN
         self._check_name("parameter", name, sorted({key for params in planned for key in params}))
         values = {params[name] for params in planned if name in params}
-        return ", ".join(_number(value) for value in sorted(values, key=ordered))
+        return ", ".join(_number(value) for value in sorted(values, key=sort_key))
 
     def of_default_data(self, caller: Callable[[], str]) -> str:
         """The body of the `call` block, if the page's data set is the default one; else ""."""

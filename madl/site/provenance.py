@@ -16,13 +16,13 @@ SHOWN = ("value", "hypothesis", "records")  # elsewhere than among the facts
 
 
 def variables(
-    name: str, twin: Mapping[str, Any], records: Sequence[Record], picture: Markup
+    name: str, twin: Mapping[str, Any], known: Mapping[str, Record], picture: Markup
 ) -> dict[str, Any]:
     """The facts of one number or claim, as `evidence.html.j2` prints them.
 
-    `twin` is its entry of `prose.provenance_index`, written beside it as JSON; `picture` draws it.
+    `twin` is its entry of `prose.provenance_index`, written beside it as JSON; `known` holds the
+    page's records by their cases' keys; `picture` draws it.
     """
-    known = {record.case.key: record for record in records}
     cited = [known[key] for key in twin["records"] if key in known]
     heading = twin.get("hypothesis") or f"{twin['value']} ({name.replace('_', ' ')})"
     facts = {TITLES.get(key, key): twin[key] for key in twin if key not in SHOWN}

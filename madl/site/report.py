@@ -190,20 +190,20 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
     if page.view.own:
         files[_picture(page)] = calls.picture()
     document = templates.load(calls.project, "evidence.html.j2", RESTORE)
-    up, command = Markup(f"../../{calls.up}"), calls.command()
-    how = {
+    of_page = {
         "stem": Markup(page.name),
         "title": calls.title(),
         "archive": prose.CASES,
-        "command": command,
+        "command": calls.command(),
+        "up": Markup(f"../../{calls.up}"),  # from the document to the site's root
     }
+    known = {record.case.key: record for record in page.view.stored}
     for name, entry in calls.index.items():
-        files[f"{records}/{name}.json"] = (
-            f"{htmlsafe_json_dumps({**entry, 'in': prose.CASES}, **DENSE)}\n"
-        )
+        twin = htmlsafe_json_dumps({**entry, "in": prose.CASES}, **DENSE)
+        files[f"{records}/{name}.json"] = f"{twin}\n"
         picture = prose.evidence_drawn(page.view, name)
-        facts = provenance.variables(name, entry, page.view.stored, picture)
-        files[f"{records}/{name}.html"] = templates.render(document, {**facts, **how, "up": up})
+        facts = provenance.variables(name, entry, known, picture)
+        files[f"{records}/{name}.html"] = templates.render(document, {**facts, **of_page})
     if effects := prose.unit_effects(page.view):
         files[f"{records}/{prose.EFFECTS}"] = to_csv(effects)
     if cited := calls.cited_records():
@@ -347,7 +347,7 @@ def _registration(state: Ledger, pages: Sequence[Page]) -> str:
     return (
         f"Of {pluralize(len(claims), 'claim')} {counts['registered']} were registered before their "
         f"runs, {counts['known']} worded after an earlier run of the same cases, "
-        f"{counts['worded after']} after. A page's claims are one family: a page "
+        f"{counts['worded after']} after their own. A page's claims are one family: a page "
         f"of registered ones holds a wrong verdict with a chance of at most {100 * ALPHA:g} %."
         + _over_all(pages)
         + _predicted(pages)
