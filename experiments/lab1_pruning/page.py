@@ -280,6 +280,8 @@ page.numbers(
     guessing=baseline.guessing,
     random_near=partial(pruned, at=0.1, method="random"),
     tenth_of_both=lambda r: pruned(r, 0.1, "random", "both").first,
+    most_l1=lambda r: recovered(r, MOST, part="both").first,
+    most_random=lambda r: recovered(r, MOST, "random", "both").first,
     kept_l1=partial(kept, method="l1"),
     kept_random=partial(kept, method="random"),
     left_weights=lambda r: products_left(pruned(r, HALF)),
