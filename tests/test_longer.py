@@ -59,6 +59,11 @@ def test_a_temperature_is_that_of_least_loss_and_one_changes_nothing():
     assert study.at_temperature([0.1, 2.0], 1.0) == pytest.approx([0.1, 2.0])
 
 
+def test_one_epoch_is_judged_as_the_sampler_study_judges_its_choice(values):
+    assert values["one_epoch"].keys() >= {"accuracy", "loss", "outcomes"}
+    assert values["one_epoch"]["loss"] != values["models"]["last"]["test"]["loss"]
+
+
 def searched(accuracies, points, seed=10, sampler="tpe"):
     params = {"part": "study", "sampler": sampler, "seed": seed, "trial_draw": seed}
     found = {"names": ["a", "b"], "points": points, "accuracies": accuracies}

@@ -23,11 +23,13 @@ SPARSITY = 0.5  # of a layer's weights and of its inputs, by L1-norm, as the she
 CALIBRATION_SENTENCES = 32  # that set the thresholds of inputs
 
 # How it is searched and trained.
-SAMPLER = "tpe"  # 2.1's best
+SAMPLER = "tpe"  # fixed before 2.1 was measured; among 26 shapes it hardly matters
 TRIALS = 20
 TRIAL_SENTENCES = 1024
-TRIAL_RATES_TRIED = (1e-4, 2e-4, 4e-4)  # of the three `SHAPES`
-TRIAL_RATE = 2e-4  # as in 2.1; of all objectives, which share a trial's first half
+# Of all objectives, which share a trial's first half and are to differ in nothing else: on the
+# tuning seed the rate of least validation loss, the mean over `SHAPES` and objectives.
+TRIAL_RATES_TRIED = (1e-4, 2e-4, 4e-4, 8e-4)
+TRIAL_RATE = 2e-4
 BATCH = 16  # sentences
 # Rates of a full training: never compressed, all of it before the compression, or half after.
 RATES_TRIED = (5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3)
@@ -35,11 +37,8 @@ RATES = {PLAIN: 2e-4, AFTER: 4e-4, BETWEEN: 4e-4}  # by validation loss on the t
 TIE_NATS = 1e-2  # of validation loss, less than five hundred sentences tell apart
 
 # Name → distance from the margin, and standard deviation from seed to seed, each with sentences of
-# its own: where compression comes last, of five models of an earlier edition, which removed more
-# and searched a wider space; trained on, of three models of an earlier run, trained shortly.
+# its own: of three models of an earlier run, trained shortly.
 TRUTHS = {
-    "compressing last gains nothing": (-0.01, 0.015),
-    "compressing last gains 2 points": (0.01, 0.015),
-    "training on as well gains nothing": (-0.01, 0.0096),
-    "training on as well gains 2 points": (0.01, 0.0096),
+    "compressing in the search gains nothing": (-0.01, 0.0096),
+    "compressing in the search gains 2 points": (0.01, 0.0096),
 }

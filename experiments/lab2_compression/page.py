@@ -135,12 +135,11 @@ def training_on_gains(r: Records) -> Contrast:
     return compare(chosen(r, BETWEEN, BETWEEN), chosen(r, PLAIN, BETWEEN)).more_than(MARGIN)
 
 
-@page.claim(primary=True)
-def compressing_last_gains(r: Records) -> Contrast:
-    """Compressing last inside a search gains more than a point of accuracy: at equal size of the
-    Linear layers, what such a search chooses over what one chooses that ignores compression, both
-    compressed last."""
-    return compare(chosen(r, AFTER, AFTER), chosen(r, PLAIN, AFTER)).more_than(MARGIN)
+@page.claim
+def compressing_last(r: Records) -> Contrast:
+    """What a search chooses that compresses last over what one chooses that ignores compression,
+    both compressed last."""
+    return compare(chosen(r, AFTER, AFTER), chosen(r, PLAIN, AFTER))
 
 
 @page.claim
@@ -298,6 +297,7 @@ page.numbers(
     costs=compression_costs,
     gained=training_after,
     left=trained_on_costs,
+    last=compressing_last,
     adds=search_adds,
     adds_between=training_on_adds,
     alike=num_equal_choices,

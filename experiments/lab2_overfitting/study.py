@@ -91,7 +91,9 @@ def train_on(params: Params, ctx: Context, point: Point) -> Values:
         }
     peak_step = max(checks, key=lambda row: row["accuracy"])["step"]
     models[PEAK] = {"test": without_losses(tests[peak_step])}
+    rate = recipe.learning_rate
     return {
+        "one_epoch": net.judged_in_full(point, rate, on_test=True),  # as its study has judged it
         "losses": losses,
         "steps_per_epoch": per_epoch,
         "checks": checks,

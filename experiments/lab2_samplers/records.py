@@ -14,10 +14,8 @@ STEM = "lab2_samplers"
 Point = Mapping[str, Scalar]
 
 
-def full_params(plan: Plan, rate: float = design.RATES["whole"]) -> Params:
-    """Parameters of the training in full: an epoch over all training sentences, by default at the
-    rate of the whole model.
-    """
+def full_params(plan: Plan, rate: float = design.RATE) -> Params:
+    """Parameters of the training in full: an epoch over all training sentences."""
     examples = plan.profile.choose(smoke=32, quick=None)
     return {"full_examples": examples, "full_learning_rate": rate, "full_batch_size": design.BATCH}
 
