@@ -32,11 +32,14 @@ from madl.machine.device import no_device
 FORMS = {
     "naive": "naive",
     "tuned": "tuned",
-    "cast": "tuned in FP32",
+    "chunked": "tuned, in chunks",
+    "tuned in FP32": "tuned, in FP32",
+    "chunked in FP32": "tuned, in chunks, in FP32",
     "math": "SDPA math",
     "flash": "SDPA flash",
     "efficient": "SDPA efficient",
     "cudnn": "SDPA cuDNN",
+    "flash in FP32": "SDPA flash, in FP32",
 }
 DTYPES = {"float32": "FP32", "bfloat16": "BF16", "float16": "FP16"}
 TINY = {"batch": 2, "heads": 2, "length": 16}  # in smoke
@@ -314,11 +317,13 @@ page.numbers(
     over_naive_bf16=partial(over_naive, dtype="bfloat16"),
     over_naive_fp16=partial(over_naive, dtype="float16"),
     positions=positions,
+    chunk=lambda r: exact(design.CHUNK),
     at_length=lambda r: exact(naive_length(r), r.where(kind="memory", device="cpu")),
     limit=lambda r: exact(design.LIMIT_S, unit="s"),
     memory_limit=lambda r: exact(design.MEMORY_LIMIT_S, unit="s"),
     hours=lambda r: hours_of(r.where(device="cpu", kind="time")),
     tuned_peak=partial(peak, form="tuned"),
+    chunked_peak=partial(peak, form="chunked"),
     fused_peak=partial(peak, form="flash"),
     naive_scores=partial(peak, form="naive", part="score_bytes"),
     tuned_scores=partial(peak, form="tuned", part="score_bytes"),
@@ -500,6 +505,7 @@ def over_both(r: Records, **at: Scalar) -> Row:
 SCORE_PASSES = {  # reads, writes, lines read before they are written, new pages cleared
     "naive": 3 + 3 + 3 + 3,
     "tuned": 2 + 2 + 1,
+    "chunked": 0,
     "flash": 0,
 }
 COPY_PASSES = 3  # read, write, and the lines read before they are written
@@ -530,12 +536,14 @@ def bounds(r: Records) -> Sequence[Row]:
 
 @page.table
 def times(r: Records) -> Sequence[Row]:
-    """The times of all forms at all lengths."""
+    """The times of the naive and of the fastest forms at all lengths."""
     rows: list[Row] = []
     for at in timed_problems(r.where(kind="time")):
         problem = f"{r.place(at['device'])}, {DTYPES[at['dtype']]}, {at['length']:,}"
-        cells = {
-            title: none_if_pending(time_or_reason, r, form, **at) for form, title in FORMS.items()
-        }
-        rows.append({"problem": problem, **cells})
+        row: dict[str, Any] = {"problem": problem}
+        row["naive"] = none_if_pending(time_or_reason, r, "naive", **at)
+        for title, fastest_of in (("fastest written", written), ("fused", fused)):
+            a = none_if_pending(fastest_of, r, **at)
+            row |= {title: a and a.label, f"{title}, a call": a}
+        rows.append(row)
     return rows

@@ -31,14 +31,14 @@ from madl.machine.memory import keep_freed_pages, peak_bytes
 Json = Mapping[str, Any]
 Call = Callable[[], Tensor]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-NAIVE, TUNED, CAST = design.WRITTEN
+NAIVE, TUNED, CHUNKED, *_ = design.WRITTEN
 BACKENDS = {
     "math": SDPBackend.MATH,
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
-FORMS = (*design.WRITTEN, *BACKENDS)
+FORMS = (*design.WRITTEN, "math", *design.FUSED)
 SHAPE = ("batch", "heads", "length", "head_dim", "dtype", "kind")
 OUT_OF_MEMORY = "out of memory"
 UNAVAILABLE = ("No viable backend", "No available kernel")  # as torch says it on a CPU, and on CUDA
@@ -114,47 +114,60 @@ def mask_of(problem: Problem, device: str) -> Tensor | None:
 
 
 def tuned(problem: Problem, device: str) -> Attend:
-    """Attention written out with care: the product scales, softmax overwrites, memory is kept.
+    """Attention written out with care: all queries in one chunk.
 
-    Each call overwrites the output of the one before.
+    For a backward pass, which needs what that overwrites, the queries are scaled, not the scores.
+    """
+    if problem.kind != design.BACKWARD:
+        return by_chunks(problem, device, rows=problem.length)
+    scale = 1 / math.sqrt(problem.head_dim)
+    return lambda q, k, v: torch.softmax((q * scale) @ k.transpose(-2, -1), dim=-1) @ v
+
+
+def chunked(problem: Problem, device: str) -> Attend:
+    """Attention written out with care, so few queries at a time that their scores stay in a cache.
 
     Raises:
-        RuntimeError: a backward pass is asked for, which needs what it overwrites.
+        RuntimeError: it would be the tuned form, or overwrite what backward needs.
     """
     if problem.kind == design.BACKWARD:
         raise RuntimeError("overwrites what backward needs")
+    if problem.length <= design.CHUNK:
+        raise RuntimeError("the same as tuned")
+    return by_chunks(problem, device, rows=design.CHUNK)
+
+
+def by_chunks(problem: Problem, device: str, *, rows: int) -> Attend:
+    """Attention for `rows` queries of all heads at a time: the product scales, softmax overwrites,
+    memory is kept, and keys that a causal mask hides from a whole chunk are left out.
+
+    Each call overwrites the output of the one before.
+    """
     p, count = problem, problem.batch * problem.heads  # of matrix products
     mask = mask_of(p, device)
 
     @functools.cache
     def buffers() -> tuple[Tensor, Tensor]:
-        sizes = (count, p.length, p.length), (count, p.length, p.head_dim)
+        sizes = (count * rows * p.length,), (count, p.length, p.head_dim)
         scores, out = (torch.empty(size, dtype=p.torch_dtype, device=device) for size in sizes)
         return scores, out
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores, out = buffers()
+        kept, out = buffers()
         q, k, v = (t.flatten(0, 1) for t in (q, k, v))
-        scores.baddbmm_(q, k.transpose(1, 2), beta=0, alpha=1 / math.sqrt(p.head_dim))
-        if mask is not None:
-            scores.add_(mask)
-        torch.softmax(scores, dim=-1, out=scores)
-        return torch.bmm(scores, v, out=out).view(p.batch, p.heads, p.length, p.head_dim)
+        for start in range(0, p.length, rows):
+            end = min(start + rows, p.length)
+            seen = p.length if mask is None else end
+            scores = kept[: count * (end - start) * seen].view(count, end - start, seen)
+            keys = k[:, :seen].transpose(1, 2)
+            scores.baddbmm_(q[:, start:end], keys, beta=0, alpha=1 / math.sqrt(p.head_dim))
+            if mask is not None:
+                scores.add_(mask[start:end, :seen])
+            torch.softmax(scores, dim=-1, out=scores)
+            torch.bmm(scores, v[:, :seen], out=out[:, start:end])
+        return out.view(p.batch, p.heads, p.length, p.head_dim)
 
     return attend
-
-
-def cast(problem: Problem, device: str) -> Attend:
-    """The tuned form, computed in float32: for dtypes that a processor multiplies slowly.
-
-    Raises:
-        RuntimeError: the problem is in float32, where this is the tuned form.
-    """
-    if problem.dtype == "float32":
-        raise RuntimeError("the same as tuned")
-    wide = replace(problem, dtype="float32")
-    attend = naive if problem.kind == design.BACKWARD else tuned(wide, device)
-    return lambda q, k, v: attend(q.float(), k.float(), v.float()).to(problem.torch_dtype)
 
 
 @functools.lru_cache(maxsize=1)
@@ -179,12 +192,21 @@ def call(form: str, problem: Problem, device: str) -> Call:
 
 
 def attention(form: str, problem: Problem, device: str) -> Attend:
-    """The function of q, k and v that is a form."""
+    """The function of q, k and v that is a form.
+
+    Raises:
+        RuntimeError: there is no such form of the problem, or it is the same as another.
+    """
+    if (plain := form.removesuffix(design.IN_FP32)) != form:
+        if problem.dtype == "float32":
+            raise RuntimeError(f"the same as {plain}")
+        wide = attention(plain, replace(problem, dtype="float32"), device)
+        return lambda q, k, v: wide(q.float(), k.float(), v.float()).to(problem.torch_dtype)
     is_causal, mask = problem.kind == design.CAUSAL, mask_of(problem, device)
     written: dict[str, Callable[[], Attend]] = {
         NAIVE: lambda: functools.partial(naive, mask=mask),
         TUNED: lambda: tuned(problem, device),
-        CAST: lambda: cast(problem, device),
+        CHUNKED: lambda: chunked(problem, device),
     }
     fused = functools.partial(F.scaled_dot_product_attention, is_causal=is_causal)
     return written.get(form, lambda: fused)()
@@ -217,7 +239,8 @@ def gradients(attend: Attend, qkv: Sequence[Tensor]) -> Callable[[], Sequence[Te
 @contextlib.contextmanager
 def only(form: str) -> Generator[None]:
     """A context in which `scaled_dot_product_attention` uses the form's backend and no other."""
-    with sdpa_kernel(BACKENDS[form]) if form in BACKENDS else contextlib.nullcontext():
+    backend = BACKENDS.get(form.removesuffix(design.IN_FP32))
+    with sdpa_kernel(backend) if backend is not None else contextlib.nullcontext():
         yield
 
 
@@ -297,12 +320,12 @@ def time_forms(argument: Json) -> dict[str, Any]:
 
 
 def profile(argument: Json) -> dict[str, Any]:
-    """Time three forms, each step of the naive one, and what bounds them; count page faults.
+    """Time four forms, each step of the naive one, and what bounds them; count page faults.
 
     Bounds: one large product, and a copy of a matrix of scores to memory that is there.
     """
     problem, device = _problem(argument), argument["device"]
-    forms = (NAIVE, TUNED, chosen_backend(problem, device))
+    forms = (NAIVE, TUNED, CHUNKED, chosen_backend(problem, device))
     works, missing = checked_works(forms, problem, argument)
     faults = {name: _faults(work) for name, work in works.items() if device == "cpu"}
     alone = {**steps(problem, device), **bounds(problem, device)}
@@ -367,7 +390,7 @@ def checked_works(
         far = error(output, reference) / design.TOLERANCE[problem.dtype]
         if not far <= 2:  # which no NaN is
             differs = f"differs from {next(iter(works), form)} by {far:.3g} times the error"
-            assert form in BACKENDS, f"{form} {differs}"
+            assert form not in design.WRITTEN, f"{form} {differs}"
             missing[form] = differs  # a fault of torch's costs its own cell
             continue
         works[form] = Work(attend, form, subject)
