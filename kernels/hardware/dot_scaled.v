@@ -90,7 +90,8 @@ module dot_scaled #(
   );
 endmodule
 
-// A block's sum times the product of its two scales, floats without their sign.
+// A block's sum times the product of its two scales, floats without their sign. With its highest bit
+// inverted the sum is unsigned and larger by 2^(WIDTH-1); so the product is too large by that many factors.
 (* keep_hierarchy *)
 module apply_scales #(
     parameter WIDTH = 13,
@@ -108,7 +109,6 @@ module apply_scales #(
 );
   wire [FACTOR-1:0] factor;
   wire [WIDTH+FACTOR-1:0] product;
-  wire [WIDTH-1:0] magnitude = sum[WIDTH-1] ? -sum : sum;
   wire positive;
 
   float_product #(.EXPONENT(EXPONENT), .MANTISSA(MANTISSA), .SPECIALS(SPECIALS)) scales (
@@ -120,9 +120,10 @@ module apply_scales #(
       .nan(nan)
   );
   multiply_unsigned #(.A(WIDTH), .B(FACTOR)) multiply (
-      .a(magnitude),
+      .a({~sum[WIDTH-1], sum[WIDTH-2:0]}),
       .b(factor),
       .product(product)
   );
-  assign scaled = sum[WIDTH-1] ? -product : product;
+  assign scaled[WIDTH-2:0] = product[WIDTH-2:0];
+  assign scaled[WIDTH+FACTOR-1:WIDTH-1] = product[WIDTH+FACTOR-1:WIDTH-1] - factor;
 endmodule
