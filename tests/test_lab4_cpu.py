@@ -157,7 +157,7 @@ def test_a_peer_that_fails_or_computes_something_else_costs_its_row_and_not_the_
     found = why_not(records)
     assert set(found) == {(BY_ONEDNN, of) for of in (*LAYERS, *MODELS)}
     assert all("dB are needed" in text for text in found.values())
-    rival = lab4_mxint8.speed(records, design.INT8, lab4_mxint8.layer_work(1)).b.label
+    rival = lab4_mxint8.speed(records, [design.INT8], lab4_mxint8.layer_work(1)).b.label
     assert rival in (design.DYNAMIC, design.TORCHAO)
     found = why_not(cases("BF16", fails=True))
     assert found["BF16", LAYERS[0]] == "the bf16 path needs another processor"
@@ -174,7 +174,7 @@ def test_ours_that_computes_something_else_fails_the_case(cases, ours):
 
 def test_the_rival_is_the_way_that_tuning_found_fastest():
     work = lab4_mxint8.model_work(32)
-    assert lab4_mxint8.speed(planted(2.0), "BF16", work).comparison.effect == pytest.approx(
+    assert lab4_mxint8.speed(planted(2.0), ["BF16"], work).comparison.effect == pytest.approx(
         math.log(2), rel=0.01
     )
     records = planted(2.0, tuned="BF16, prepacked")
@@ -186,6 +186,6 @@ def test_the_rival_is_the_way_that_tuning_found_fastest():
             runs["BF16, prepacked 1 cold"] = a_measurement([5e-4 * (1 + 0.001 * i)] * 3)
     found = lab4_mxint8.faster_from_memory(records)
     assert (verdict(found), found.b.label) == ("undecided", "BF16, prepacked")
-    assert lab4_mxint8.speed(records, "BF16", work).b.label == "BF16, prepacked"
+    assert lab4_mxint8.speed(records, ["BF16"], work).b.label == "BF16, prepacked"
     with pytest.raises(Pending):
         lab4_mxint8.faster_from_memory(Records(records))

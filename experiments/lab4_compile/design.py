@@ -8,7 +8,10 @@ SIZES = {"resnet18": 224, "bert": 32}  # pixels of an image's side, tokens of a 
 FORMS = {"resnet18": ("plain", "channels_last", "folded", "both"), "bert": ("plain", "unmasked")}
 EAGER, BUILT, FROZEN = "eager/plain", "default/plain", "frozen/plain"  # the network as it is built
 TRIED = {  # compiled ways, of which tuning chooses the fastest
-    "resnet18": (BUILT, "default/channels_last", "default/both", FROZEN),
+    "resnet18": (
+        *(BUILT, "default/channels_last", "default/both"),
+        *(FROZEN, "frozen/channels_last"),
+    ),
     "bert": (BUILT, "default/unmasked", FROZEN, "frozen/unmasked"),
 }
 LAB_BATCH, LAB_CALLS = 128, 5  # of ResNet, as in the course's notebook
@@ -27,7 +30,7 @@ CUDA = {  # by batch: ways that are timed beside eager forms, each by itself
 
 TUNING, SITTINGS, PROFILED = (0,), (1, 2, 3, 4, 5, 6), (1, 2, 3)  # processes
 CUDA_PROCESSES = (1, 2, 3, 4, 5)
-LEAST_ROUNDS = 10  # in a process; verdicts come from between sittings
+LEAST_ROUNDS = 5  # in a process; verdicts come from between sittings
 BUDGET_S = 0.5  # of a way in a process
 TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2}  # of the largest output: sums in another order
 PROFILED_CALLS = 5

@@ -298,6 +298,13 @@ def naive(r: Records, way: str) -> ExactValue:
     return exact(round(fmean(naive_means(arm)), 2), arm.records, "s")
 
 
+def compiling(r: Records) -> ExactValue:
+    """What compiling adds to the loop's mean of a compiled call, in % of it: the first call's."""
+    whole, past = (by_the_loop(r, "compiled", skip=skip) for skip in (0, 1))
+    share = 1 - fmean(naive_means(past)) / fmean(naive_means(whole))
+    return exact(round(100 * share), whole.records, "%")
+
+
 def naive_means(arm: TimedArm) -> list[float]:
     """The loop's mean of each sitting beside which nothing else ran, in seconds."""
     return [arm.runs[i]["samples_s"][0] for i in arm.uncontended]
@@ -353,6 +360,8 @@ def first_call(r: Records) -> ExactValue:
 page.numbers(
     naive_compiled=partial(naive, way="compiled"),
     naive_eager=partial(naive, way="eager"),
+    compiling=compiling,
+    past_first=partial(loop_ratio, skip=1),
     naive_mistakes=computed(first_loop, num_mistakes),
     built_resnet=partial(over_eager, network="resnet18", batch=LAB_BATCH),
     built_at_one=partial(over_eager, network="resnet18"),

@@ -320,7 +320,7 @@ WIDTHS = (64, 128, 256, 512)
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions beside a shortcut."""
+    """Two 3×3 convolutions beside a shortcut; sums and ReLUs overwrite, as torchvision's do."""
 
     def __init__(self, channels_in: int, channels_out: int, *, stride: int) -> None:
         super().__init__()
@@ -334,8 +334,10 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(channels_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = torch.relu(self.norm1(self.conv1(x)))
-        return torch.relu(self.norm2(self.conv2(inner)) + self.shortcut(x))
+        inner = torch.relu_(self.norm1(self.conv1(x)))
+        out = self.norm2(self.conv2(inner))
+        out += self.shortcut(x)
+        return torch.relu_(out)
 
 
 class ResNet18(nn.Module):
@@ -346,7 +348,7 @@ class ResNet18(nn.Module):
         self.stem = nn.Sequential(
             nn.Conv2d(3, WIDTHS[0], 7, stride=2, padding=3, bias=False),
             nn.BatchNorm2d(WIDTHS[0]),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.MaxPool2d(3, stride=2, padding=1),
         )
         blocks: list[nn.Module] = []
