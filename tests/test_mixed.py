@@ -89,7 +89,7 @@ def test_what_one_layer_does_is_that_of_a_plain_evaluation_to_the_last_bit(model
 
     def evaluated(mix):
         study.set_mix_(own, mix)
-        return train.evaluate(own, sentences).losses
+        return train.evaluate(own, sentences.first(3)).losses  # of six, half choose
 
     plain = evaluated("8 7 3")
     for i, layer in enumerate(layers):
@@ -151,26 +151,29 @@ def searching(model, sentences, ctx, monkeypatch):
     return search
 
 
-def alone(model, mix, ctx):
-    """Validation loss of a model with a mix."""
+def alone(model, mix, sentences):
+    """Loss of a model with a mix on the half of validation that chooses, or on the other."""
     own = copy.deepcopy(model)
     study.set_mix_(own, mix)
-    return baseline.judge_on_validation(own, {}, ctx.device)["validation_loss"]
+    return train.evaluate(own, sentences).loss
 
 
 def test_a_search_within_the_budget_begins_with_what_is_known_and_judges_every_trial(
-    searching, model, ctx
+    searching, model, sentences, ctx
 ):
+    choosing, kept_back = sentences.first(3), sentences.subset((3, 4, 5))
     values = searching(**WITHIN, begin=True)
     assert len(values["tried"]) == 12
     assert None not in values["tried"]
     known = study.mixes_by_sensitivity({"seed": 0, **WITHIN}, ctx).values()
-    first = [alone(model, mix, ctx) for mix in ("4 5 2", "5 5 2", *known)]
+    first = [alone(model, mix, choosing) for mix in ("4 5 2", "5 5 2", *known)]
     assert values["tried"][:4] == pytest.approx(first)
     assert 0 < values["num_repaired"] <= 12 - len(first)
     chosen = searching(**WITHIN, begin=True, part="untrained")
     assert chosen["bits"] <= WITHIN["budget"]
-    assert chosen["validation_loss"] <= min(first[2:])
+    assert alone(model, chosen["formats"], choosing) <= min(first[2:])
+    held = alone(model, chosen["formats"], kept_back)
+    assert chosen["kept_back_loss"] == pytest.approx(held)
     for rate in (1e-4, 3e-4):  # a training takes the same search's mix
         more = {"sampler": "tpe", "trials": 12, "by": "validation_loss", "begin": True}
         case = {"part": "trained", "tune_learning_rate": rate, "seed": 0, **more, **WITHIN}
@@ -202,11 +205,11 @@ def test_a_layer_has_a_coin_a_width_and_a_point_or_a_width_alone():
     assert narrow.options_at({"a width": 4, "b width": 8}) == ["4 5 2", "8 7 3"]
 
 
-def test_a_search_may_begin_with_each_format_for_all_layers(searching, model, ctx):
+def test_a_search_may_begin_with_each_format_for_all_layers(searching, model, sentences):
     offered = f"8 2 2, 8 4 4, 16 2 2, 16 4 4, {design.FULL}"
     few = {"offered": offered, "trials": 5, "begin": True}
     values = searching(**few)
-    assert values["tried"] == [alone(model, text, ctx) for text in mixes.read(offered)]
+    assert values["tried"] == [alone(model, text, sentences) for text in mixes.read(offered)]
     assert values["num_repaired"] == 0
     best = mixes.read(offered)[values["tried"].index(min(values["tried"]))]
     chosen = searching(**few, part="untrained")["formats"]
@@ -241,7 +244,7 @@ def tuned(*, ordered=0.38, trained=(0.33, 0.32, 0.31), allocated=(6, 4, 5), size
         **{width: (design.FORMATS[int(width)], 0.4) for width in page.ONE_WIDTH},
     }
     untrained = [
-        (name, {"formats": mix, "validation_loss": loss}) for name, (mix, loss) in formats.items()
+        (name, {"formats": mix, "kept_back_loss": loss}) for name, (mix, loss) in formats.items()
     ]
     accuracies = (0.5, 0.6, 0.8, 0.7, 0.9, 0.9, 0.8, 0.8, 0.8)
     untrained += [
@@ -256,7 +259,7 @@ def tuned(*, ordered=0.38, trained=(0.33, 0.32, 0.31), allocated=(6, 4, 5), size
     for name, loss in zip(design.CANDIDATES, trained, strict=True):
         for rate, by_rate in ((1e-4, loss), (3e-4, 0.1)):
             at = {"part": "trained", "mix": name, "tune_learning_rate": rate}
-            cases.append((at, {"validation_loss": by_rate}))
+            cases.append((at, {"kept_back_loss": by_rate}))
     return read(*(kept_of("lab3_widths_tuning", v, seed=0, **at) for at, v in cases))
 
 
@@ -351,7 +354,7 @@ def test_models_of_one_width_are_trained_by_the_sweep_s_recipe():
         kept_of("lab3_widths", judgement(1720), **own),
     )
     r._tuning = tuned()
-    made = page.a_trained_mix_beats_one_width(r).comparison
+    made = page.a_mix_beats_one_width(r).comparison
     assert made.effect == pytest.approx(0.01)
 
 

@@ -23,6 +23,7 @@ from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Scalar, Values
 from madl.training import baseline, precision, search
 from madl.training.axes import Axes
+from madl.training.data import Encoded
 from madl.training.precision import LayerFormat, Operands
 from madl.training.train import evaluate
 from madl.training.trial import worth
@@ -50,12 +51,14 @@ def run(params: Params, ctx: Context) -> Values:
 def judge_mix(params: Params, ctx: Context) -> Values:
     """Judge a model with its mix, trained on (QAT) if the case's `part` is "trained"."""
     model, mix = baseline.fine_tuned(params, ctx), mix_of(params, ctx)
-    bits = set_mix_(model, mix)
+    values = {"formats": mix, "bits": set_mix_(model, mix)}
     if params["part"] == "trained":
         baseline.retrain_(model, params, ctx.device)
-    is_tuning = params["seed"] == TUNING_SEED
-    judge = baseline.judge_on_validation if is_tuning else baseline.judge_on_test
-    return {"formats": mix, "bits": bits, **judge(model, params, ctx.device)}
+    if params["seed"] != TUNING_SEED:
+        return {**values, **baseline.judge_on_test(model, params, ctx.device)}
+    kept_back = evaluate(model, halves(params)[1], device=ctx.device)
+    judged = baseline.judge_on_validation(model, params, ctx.device)
+    return {**values, **judged, "kept_back_loss": kept_back.loss}
 
 
 def mix_of(params: Params, ctx: Context) -> str:
@@ -65,6 +68,14 @@ def mix_of(params: Params, ctx: Context) -> str:
     if "sampler" in params:
         return chosen_of(run_search(params, ctx), params)
     return mixes_by_sensitivity(params, ctx)[str(params["mix"])]
+
+
+def halves(params: Params) -> tuple[Encoded, Encoded]:
+    """Validation in two: mixes within the budget are chosen by one, and held to each other by the
+    other, on which a search has no advantage."""
+    validation = baseline.load_splits(params).validation
+    middle = len(validation) // 2
+    return validation.first(middle), validation.subset(range(middle, len(validation)))
 
 
 def set_mix_(model: nn.Module, mix: str) -> float:
@@ -106,7 +117,11 @@ def run_search(params: Params, ctx: Context) -> list[search.Trial]:
         drawn = mixes.write(axes.options_at(point))
         mix = repaired(drawn, sizes, params)
         bits = set_mix_(model, mix)
-        value, judged = worth(model, bits, params, ctx)
+        if "budget" in params:
+            loss = evaluate(model, halves(params)[0], device=ctx.device).loss
+            value, judged = -loss, {"validation_loss": loss}
+        else:
+            value, judged = worth(model, bits, params, ctx)
         return value, {"formats": mix, "bits": bits, "is_repaired": mix != drawn, **judged}
 
     own = {k: v for k, v in params.items() if k != "part" and not k.startswith("tune_")}
@@ -205,8 +220,8 @@ def layer_moves(
 
 
 def validation_losses(model: nn.Module, params: Params, ctx: Context) -> list[float]:
-    """The loss of each sentence that chooses."""
-    return evaluate(model, baseline.load_splits(params).validation, device=ctx.device).losses
+    """The loss of each sentence that mixes within the budget are chosen by."""
+    return evaluate(model, halves(params)[0], device=ctx.device).losses
 
 
 def mixes_by_sensitivity(params: Params, ctx: Context) -> dict[str, str]:
