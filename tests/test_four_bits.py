@@ -1,6 +1,7 @@
 """Four-bit formats taken apart: which formats there are, and how many answers they change."""
 
 import copy
+import math
 from collections import Counter
 from itertools import product
 
@@ -13,10 +14,11 @@ from madl.compression import calibrated
 from madl.compression.quantize import linear_layers
 from madl.formats.fixed import ScaledInteger
 from madl.logbook.experiment import PROFILES
+from madl.logbook.records import read_published
 from madl.running.plans import RunPlan
 from madl.running.project import Project
 from madl.training import models, workloads
-from tests.synthetic import EXAMPLES, judgement, kept_of, read
+from tests.synthetic import DATA, EXAMPLES, judgement, kept_of, read
 from tests.test_calibrated import SENTENCES, batch_of
 
 CASES_A_SEED = 125  # models, each judged on test
@@ -87,7 +89,7 @@ def logits(model):
 
 
 def params_of(**changed) -> dict:
-    return {**page.rounding("e2m1", 32, "floor"), "seed": 3, **changed}
+    return {**page.rounding("e2m1", 32, "floor"), "turned": 32, "seed": 3, **changed}
 
 
 class Exact:
@@ -269,6 +271,46 @@ def test_a_block_is_shown_as_every_named_format_rounds_it(encoder):
         assert dead[0] < dead[-1]  # one value grows, and its neighbours become zero
 
 
+# ---- what a case is worth --------------------------------------------------------------------
+
+
+def test_biases_take_off_what_rounding_moves_for_all_tokens_alike(encoder):
+    errors = {}
+    for kind in ("constant", "scaled"):
+        model = copy.deepcopy(encoder)
+        study.round_(model, params_of(outliers=kind, factor=8))
+        rounded = dict(model.named_modules())
+        layers = {name: rounded[name] for name in calibrated.encoder_linears(encoder)}
+        means = calibrated.mean_errors(encoder, layers, study.calibration({}))
+        errors[kind] = max(float(mean.abs().max()) for mean in means.values())
+    assert errors["constant"] < 1e-5 < errors["scaled"]
+
+
+def test_a_divergence_is_that_of_two_distributions_and_none_is_zero():
+    p, q = np.array([0.9, 0.2, 1.0]), np.array([0.7, 0.4, 1.0])
+    pairs = torch.tensor([[a, 1 - a] for a in p[:2]]), torch.tensor([[a, 1 - a] for a in q[:2]])
+    full, other = (torch.distributions.Categorical(probs=probs) for probs in pairs)
+    expected = float(torch.distributions.kl_divergence(full, other).sum()) / 3
+    found = study.divergence(*(abs(np.log(right)) for right in (p, q)))
+    assert found == pytest.approx(expected, rel=1e-3)
+    assert study.divergence([0.1, 2.0], [0.1, 2.0]) == 0
+
+
+def test_so_many_inputs_are_turned_as_tuning_prefers():
+    path = DATA / "four_bits_tuning.jsonl"
+    if not path.exists():
+        pytest.skip("it has to run")
+    for name, parts in design.NAMED.items():
+        where = dict(zip(page.PARTS, parts, strict=True))
+        losses = {
+            one.case.params["turned"]: one.values["validation_loss"]
+            for one in read_published(path)
+            if where.items() <= one.case.params.items()
+        }
+        assert losses.keys() == {*design.ROTATIONS_TRIED}
+        assert min(losses, key=lambda size: losses[size]) == design.ROTATED[name]
+
+
 # ---- what the page makes of records -------------------------------------------------------------
 
 
@@ -278,12 +320,14 @@ def test_fewer_answers_changed_is_better():
             for scale, wrong in wrong_by.items():
                 correct = ~np.isin(np.arange(EXAMPLES), wrong)
                 kept = judgement(correct, examples=f"fold {seed}")
+                kept["divergence"] = len(wrong) / 1000
                 how = {"method": "fp32"} if scale == "fp32" else page.rounding("e2m1", 32, scale)
                 yield kept_of("four_bits", kept, **how, seed=seed)
 
     r = read(*records(fp32=range(100), even=range(50, 100), floor=range(300)))
-    found = page.rounding_of_the_scale(r).comparison
+    found = page.even_changes_fewer(r).comparison
     assert found.effect == pytest.approx((200 - 50) / EXAMPLES)
+    assert page.rounding_of_the_scale(r).comparison.effect == pytest.approx(math.log(300 / 50))
     assert format(page.share_changed(r, page.named(r, "MXFP4")), "") == "10.0 %"
 
 
@@ -294,19 +338,23 @@ def test_of_a_primary_contrast_one_thing_differs():
         sides = [case for case in claim if case["method"] != "fp32"]
         return {
             name: {case[name] for case in sides}
-            for name in sides[0]
+            for name in sides[0].keys() - {"turned"}  # of a rotation alone
             if len({case[name] for case in sides}) > 1
         }
 
+    def judged(examples: str) -> dict:
+        return judgement(EXAMPLES // 2, examples=examples) | {"divergence": 0.1}
+
     def read_by(claim) -> list[dict]:
         records = [
-            kept_of("four_bits", judgement(EXAMPLES // 2, examples=f"{case['seed']}"), **case)
+            kept_of("four_bits", judged(f"{case['seed']}"), **case)
             for case in planned()
             if case["method"] != "block" and case["seed"] in (10, 11)
         ]
         cases = [dict(case.params) for case in claim(read(*records)).cases]
         return [case for case in cases if case["seed"] == 10]
 
-    assert differing(read_by(page.rotation)) == {"method": {"rounding", "Hadamard"}}
+    assert {*differing(read_by(page.rotation))} == {"method"}
+    assert {*differing(read_by(page.rotation_repairs))} == {"method", "outliers", "factor"}
     assert differing(read_by(page.rounding_of_the_scale)) == {"scale": {"floor", "even"}}
     assert differing(read_by(page.finer_scales)) == {"scale": {"e4m3", "even"}, "block": {16, 32}}

@@ -1,9 +1,10 @@
 """Four-bit formats taken apart: element, block, scale, operands, methods and outliers.
 
-Nothing is trained and nothing chosen: the fine-tuned models are rounded in one way after the other,
-and asked how many of FP32's answers they change.
+Nothing is trained: the fine-tuned models are rounded in one way after the other, and asked how many
+of FP32's answers they change. The tuning seed chooses how many inputs a rotation turns.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -15,10 +16,10 @@ from madl.logbook.arms import Arm, answers_changed, arm, changed
 from madl.logbook.charts import Chart, category, drawn_share, intervals, percent
 from madl.logbook.claims import Contrast, contrast
 from madl.logbook.drawing import Panel, field, says
-from madl.logbook.experiment import CONFIRMING_SEEDS, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact
-from madl.logbook.records import Params, Records, Row
-from madl.logbook.values import Estimate
+from madl.logbook.records import Params, Pending, Records, Row
+from madl.logbook.values import Estimate, Unit, number
 from madl.training import baseline
 
 page = Experiment(title="Which part of a four-bit format matters?", needs=("baseline",))
@@ -40,8 +41,18 @@ def tried(
 ) -> Params:
     """The parameters of models in a format that has a name, by a method, under outliers."""
     kind, factor = outliers
-    where = {"outliers": kind, "factor": factor, "operands": operands}
-    return rounding(*NAMED[name], method=method, **where)
+    where: dict[str, Any] = {"outliers": kind, "factor": factor, "operands": operands}
+    turned = {"turned": design.ROTATED[name]} if method in (ROTATION, design.BOTH) else {}
+    return rounding(*NAMED[name], method=method, **where, **turned)
+
+
+@page.tuning
+def tuning(plan: Plan) -> Iterable[Params]:
+    """How many inputs are turned together, with the larger constants."""
+    base = baseline.drawn_params(plan, TUNING_SEED)
+    sizes = plan.profile.choose(smoke=design.ROTATIONS_TRIED[:1], quick=design.ROTATIONS_TRIED)
+    for name, size in product(NAMED, sizes):
+        yield {**tried(name, ROTATION, FARTHEST), "turned": size, **base}
 
 
 @page.cases
@@ -118,8 +129,21 @@ def rotated_against(r: Records, name: str, outliers: Outliers) -> Contrast:
 
 @page.claim(primary=True)
 def rounding_of_the_scale(r: Records) -> Contrast:
-    """With weights and inputs of the encoder's Linear layers in MXFP4, a scale rounded to even
-    changes fewer of FP32's answers than one rounded down."""
+    """The rounding of the scale decides: with weights and inputs of the encoder's Linear layers in
+    MXFP4, answers diverge further from FP32's under a scale rounded down than under one rounded to
+    even, by Kullback and Leibler."""
+    even, down = named(r, "MXFP4, even"), named(r, "MXFP4")
+    if len(even.records) == 1:
+        raise Pending("a second model")
+    pairs = zip(even.values("divergence"), down.values("divergence"), strict=True)
+    logs = [math.log(of_down / of_even) for of_even, of_down in pairs]
+    compared = stats.mean(logs, unit=Unit.TIMES, unit_name=stats.MODELS)
+    return contrast(compared, (*even.records, *down.records))
+
+
+@page.claim
+def even_changes_fewer(r: Records) -> Contrast:
+    """In MXFP4, a scale rounded to even changes fewer of FP32's answers than one rounded down."""
     return fewer_changed(r, named(r, "MXFP4, even"), named(r, "MXFP4"))
 
 
@@ -131,10 +155,17 @@ def finer_scales(r: Records) -> Contrast:
 
 
 @page.claim(primary=True)
+def rotation_repairs(r: Records) -> Contrast:
+    """A rotation repairs outliers: with a large constant in four channels of each input, weights
+    and inputs of the encoder's Linear layers in MXFP4 change at most a point more of FP32's answers
+    than without those constants, if a Hadamard matrix turns the inputs before rounding."""
+    rotated_, without = named(r, "MXFP4", ROTATION, FARTHEST), named(r, "MXFP4")
+    return fewer_changed(r, rotated_, without).no_worse()
+
+
+@page.claim
 def rotation(r: Records) -> Contrast:
-    """With a large constant in four channels of each input, weights and inputs of the encoder's
-    Linear layers in MXFP4 change fewer of FP32's answers if a Hadamard matrix turns blocks of 32
-    inputs before rounding."""
+    """With the same constants, models in MXFP4 change fewer of FP32's answers rotated."""
     return rotated_against(r, "MXFP4", FARTHEST)
 
 
@@ -149,14 +180,6 @@ def rotation_under_scaled_outliers(r: Records) -> Contrast:
     """With four channels of each input scaled, and their columns of the weight scaled back, models
     in MXFP4 change fewer of FP32's answers rotated."""
     return rotated_against(r, "MXFP4", design.FARTHEST_SCALED)
-
-
-@page.claim
-def rotation_leaves_nothing(r: Records) -> Contrast:
-    """Rotated models in MXFP4 change fewer of FP32's answers without those constants than with
-    them."""
-    without, with_ = (named(r, "MXFP4", ROTATION, outliers) for outliers in (NOTHING, FARTHEST))
-    return fewer_changed(r, without, with_)
 
 
 @page.claim
@@ -216,7 +239,6 @@ def lost(a: Arm, name: str) -> ExactValue:
 page.numbers(
     sentences=lambda r: exact(design.CALIBRATION_SENTENCES),
     probed=lambda r: exact(design.PROBE_SENTENCES),
-    turned=lambda r: exact(design.ROTATED),
     finer=lambda r: bits_of("e2m1", 32, "e4m3"),
     shorter=lambda r: bits_of("e2m1", 16, "even"),
     over_floor=finer_scales_over_floor,
@@ -229,7 +251,8 @@ page.numbers(
     mxfp4_outliers=lambda r: share_changed(r, named(r, "MXFP4", outliers=FARTHEST)),
     nvfp4_outliers=lambda r: share_changed(r, named(r, "NVFP4", outliers=FARTHEST)),
     nvfp4_rotated=lambda r: share_changed(r, named(r, "NVFP4", ROTATION, FARTHEST)),
-    left=rotation_leaves_nothing,
+    even_fewer=even_changes_fewer,
+    rotated=rotation,
     scaled_rotated=rotation_under_scaled_outliers,
     saturated=lambda r: lost(named(r, "MXFP4"), "weight_saturated"),
     saturated_even=lambda r: lost(named(r, "MXFP4, even"), "weight_saturated"),
@@ -440,14 +463,16 @@ def losses(r: Records) -> Sequence[Row]:
 
 @page.table
 def rules(r: Records) -> Sequence[Row]:
-    """Answers changed by MXFP4 with its scale rounded by each rule."""
+    """Answers changed by MXFP4 with its scale rounded by each rule, and how far they diverge."""
     ways = {"floor": "down (OCP)", "ceil": "up", "rceil": "up, if else too small (NVIDIA)"}
     return [
         {
             "the scale's exponent is rounded": title,
-            "answers changed": f"{share_changed(r, rounded(r, 'e2m1', BLOCK, rule)):i}",
+            "answers changed": f"{share_changed(r, models):i}",
+            "divergence": f"{number(models.mean('divergence'))} nats",
         }
         for rule, title in {**ways, "even": "with the element's mantissa (even)"}.items()
+        for models in [rounded(r, "e2m1", BLOCK, rule)]
     ]
 
 

@@ -6,11 +6,12 @@ first, without changing the function: methods that calibrate see inputs that hav
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,13 +23,14 @@ from madl.compression.quantize import QuantizedLinear, Rule, set_module_
 from madl.formats.blocked import Blocked, MXFloat, MXInt, RealScale
 from madl.formats.fixed import ScaledInteger
 from madl.formats.grid import ROW
-from madl.logbook.experiment import Context
+from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
-from madl.training import baseline
+from madl.training import baseline, search
 from madl.training.data import batches_by_length
 from madl.training.train import EVALUATION_BATCH
 
 Layers = dict[str, Basis]  # by their full names
+LEAST_NATS = 5e-5  # half of the last digit that is kept of a loss
 
 
 def run(params: Params, ctx: Context) -> Values:
@@ -36,8 +38,36 @@ def run(params: Params, ctx: Context) -> Values:
     model = baseline.fine_tuned(params, ctx)
     if params["method"] == "block":
         return block(model, params)
-    lost = {} if params["method"] == "fp32" else round_(model, params)
-    return {**lost, **baseline.judge_on_test(model, params, ctx.device)}
+    if params["seed"] == TUNING_SEED:
+        return {**round_(model, params), **baseline.judge_on_validation(model, params, ctx.device)}
+    values = in_full(model, params, ctx)
+    losses = values.pop("losses")
+    if params["method"] == "fp32":
+        return values
+    lost, values = round_(model, params), judged(model, params, ctx)
+    far = divergence(losses, values.pop("losses"))
+    return {**lost, **values, "divergence": far}
+
+
+def in_full(model: nn.Module, params: Params, ctx: Context) -> dict[str, Any]:
+    """The model in FP32 as `judged`; once on a machine."""
+    key = {"kind": "judged in FP32", **baseline.recipe(params, ["test_examples"])}
+    return search.memoized(ctx, key, lambda: judged(model, params, ctx))
+
+
+def judged(model: nn.Module, params: Params, ctx: Context) -> dict[str, Any]:
+    """The model judged on test, with every sentence's loss."""
+    return baseline.judge_on_test(model, params, ctx.device, keep_losses=True)
+
+
+def divergence(full: Sequence[float], rounded: Sequence[float]) -> float:
+    """The Kullback–Leibler divergence of two classes' probabilities from FP32's, in nats, the mean.
+
+    `full` and `rounded` are the losses of the sentences: the logarithms of the right class's
+    probability, negative.
+    """
+    p, q = (np.exp(-np.maximum(losses, LEAST_NATS)) for losses in (full, rounded))
+    return float(np.mean(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))))
 
 
 def number_format(element: str, block: int | str, scale: str) -> Blocked:
@@ -72,6 +102,11 @@ def round_(model: nn.Module, params: Params) -> Values:
     for name, values in rounded_weights(model, layers, params, four_bits).items():
         layers[name].linear.weight = nn.Parameter(values)
         layers[name].linear = QuantizedLinear(layers[name].linear, Rule(input=inputs))
+    if params["outliers"] == design.CONSTANT:
+        errors = calibrated.mean_errors(model, layers, calibration(params))
+        for name, error in errors.items():
+            linear = layers[name].linear
+            linear.bias = nn.Parameter(linear.bias - error)
     losses = lost(model, layers, params, weights, four_bits)
     for name, layer in layers.items():
         set_module_(model, name, layer)
@@ -131,7 +166,8 @@ def in_basis(model: nn.Module, params: Params) -> Layers:
     """The layers with outliers in their inputs and, over them, the method's change of basis."""
     layers = with_outliers(model, params)
     if params["method"] in (design.ROTATION, design.BOTH):
-        return {k: calibrated.rotated(v, design.ROTATED) for k, v in layers.items()}
+        turned = baseline.integer(params, "turned")
+        return {name: calibrated.rotated(layer, turned) for name, layer in layers.items()}
     if params["method"] != design.SMOOTH:
         return layers
     largest = calibrated.largest_inputs(model, layers, calibration(params))

@@ -299,7 +299,7 @@ def naive(r: Records, way: str) -> ExactValue:
 
 
 def compiling(r: Records) -> ExactValue:
-    """What compiling adds to the loop's mean of a compiled call, in % of it: the first call's."""
+    """The share, in %, of the loop's mean of a compiled call that its first call adds."""
     whole, past = (by_the_loop(r, "compiled", skip=skip) for skip in (0, 1))
     share = 1 - fmean(naive_means(past)) / fmean(naive_means(whole))
     return exact(round(100 * share), whole.records, "%")

@@ -6,7 +6,8 @@ Scale search and GPTQ choose among the values that a format has.
 
 Sources: GPTQ, Frantar et al. 2022, arXiv:2210.17323; SmoothQuant, Xiao et al. 2022,
 arXiv:2211.10438; Hadamard rotations, and GPTQ after them, QuaRot, Ashkboos et al. 2024,
-arXiv:2404.00456; a second scale for each block, Four Over Six, Cook et al. 2025, arXiv:2512.02010.
+arXiv:2404.00456; a second scale for each block, Four Over Six, Cook et al. 2025, arXiv:2512.02010;
+corrected biases, Nagel et al. 2019, arXiv:1906.04721.
 Shapes: weight (out_features, in_features), inputs (…, in_features).
 """
 
@@ -263,6 +264,23 @@ def hessians(
 
     see_inputs(model, batches, see)
     return sums
+
+
+def mean_errors(
+    model: nn.Module, layers: Mapping[str, nn.Module], batches: Iterable[Batch]
+) -> dict[str, Tensor]:
+    """Name → mean over tokens of a layer's output less the model's: (out_features,)."""
+    linears = encoder_linears(model)
+    sums: dict[str, Tensor] = {}
+    counts = dict.fromkeys(layers, 0)
+
+    def see(name: str, x: Tensor) -> None:
+        error = (layers[name](x) - linears[name](x)).sum(0)
+        sums[name] = sums[name] + error if name in sums else error
+        counts[name] += len(x)
+
+    see_inputs(model, batches, see)
+    return {name: total / counts[name] for name, total in sums.items()}
 
 
 def largest_inputs(
