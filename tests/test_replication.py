@@ -14,6 +14,7 @@ from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
 from madl.running.views import pages
 from madl.site import disagreements, replication, report
+from madl.site.page import PageCalls
 from madl.training import workloads
 from tests.conftest import TEMPLATE, own
 from tests.test_runner import executed
@@ -185,6 +186,11 @@ def test_further_seeds_run_what_primary_claims_read_and_judge_those_alone(plan):
     (page,) = pages(mine, store)
     assert page.view.results["grows"].comparison.units == 20
     assert len(page.view.records) == 15  # figures and numbers are of the plan's own
+    calls = PageCalls(project, page)
+    assert calls.command(case.key for case in cases).endswith(
+        "\npython cli.py run toy --only claims"
+    )
+    assert calls.command(record.case.key for record in page.view.records) == calls.command()
     last = [case for case in cases if case.params["seed"] == 19]
     store.put(replace(store.get(last[0]), status="failed", error="it broke"))
     (page,) = pages(mine, store)

@@ -344,9 +344,13 @@ class PageCalls:
             return f"Not run here: {why}."
         return f"{view.progress[:1].upper()}{view.progress[1:]}. To complete it: `{self.command()}`"
 
-    def command(self) -> str:
-        """The command that runs the page's cases."""
-        return f"python cli.py run {self.page.name} {self.page.view.plan.options}"
+    def command(self, keys: Iterable[str] = ()) -> str:
+        """The command that runs the page's cases; a line more where these are of further seeds."""
+        run = f"python cli.py run {self.page.name}"
+        view = self.page.view
+        further = {case.key for case in view.twins.values()} & {*keys}
+        more = [f"{run} --only claims"] if further else []
+        return "\n".join([f"{run} {view.plan.options}", *more])
 
     def _pending(self) -> str:
         """A paragraph that says why something is not there, and how to get it."""
@@ -384,7 +388,8 @@ class PageCalls:
     def provenance(self) -> str:
         """A table of machine, software, cases, time and the command to reproduce them."""
         view, records = self.page.view, self.page.view.own
-        facts = [("Reproduce", f"`{self.command()}`")]
+        lines = self.command(record.case.key for record in view.further).splitlines()
+        facts = [("Reproduce", ", then ".join(f"`{line}`" for line in lines))]
         if records:
             runs = [record.run for record in records]
             started = [run.started[:10] for run in runs]

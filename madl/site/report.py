@@ -194,7 +194,6 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
         "stem": Markup(page.name),
         "title": calls.title(),
         "archive": prose.CASES,
-        "command": calls.command(),
         "up": Markup(f"../../{calls.up}"),  # from the document to the site's root
     }
     known = {record.case.key: record for record in page.view.stored}
@@ -203,6 +202,7 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
         files[f"{records}/{name}.json"] = f"{twin}\n"
         picture = prose.evidence_drawn(page.view, name)
         facts = provenance.variables(name, entry, known, picture)
+        facts["command"] = calls.command(entry["records"])
         files[f"{records}/{name}.html"] = templates.render(document, {**facts, **of_page})
     if effects := prose.unit_effects(page.view):
         files[f"{records}/{prose.EFFECTS}"] = to_csv(effects)
