@@ -129,9 +129,8 @@ def rotated_against(r: Records, name: str, outliers: Outliers) -> Contrast:
 
 @page.claim(primary=True)
 def rounding_of_the_scale(r: Records) -> Contrast:
-    """The rounding of the scale decides: with weights and inputs of the encoder's Linear layers in
-    MXFP4, answers diverge further from FP32's under a scale rounded down than under one rounded to
-    even, by Kullback and Leibler."""
+    """The rounding of the scale decides: MXFP4's answers diverge further from FP32's under scales
+    rounded down than under scales rounded to even."""
     even, down = named(r, "MXFP4, even"), named(r, "MXFP4")
     if len(even.records) == 1:
         raise Pending("a second model")
@@ -149,16 +148,15 @@ def even_changes_fewer(r: Records) -> Contrast:
 
 @page.claim(primary=True)
 def finer_scales(r: Records) -> Contrast:
-    """With weights and inputs of the encoder's Linear layers in FP4, E4M3 scales in blocks of 32
-    change fewer of FP32's answers than powers of two, rounded to even, in blocks of 16."""
+    """FP4 under E4M3 scales in blocks of 32 changes fewer of FP32's answers than under powers of
+    two, rounded to even, in blocks of 16."""
     return fewer_changed(r, rounded(r, "e2m1", 32, "e4m3"), rounded(r, "e2m1", 16, "even"))
 
 
 @page.claim(primary=True)
 def rotation_repairs(r: Records) -> Contrast:
-    """A rotation repairs outliers: with a large constant in four channels of each input, weights
-    and inputs of the encoder's Linear layers in MXFP4 change at most a point more of FP32's answers
-    than without those constants, if a Hadamard matrix turns the inputs before rounding."""
+    """A rotation repairs outliers: under large constants in inputs, MXFP4 turned by a Hadamard
+    matrix changes at most a point more answers than without them."""
     rotated_, without = named(r, "MXFP4", ROTATION, FARTHEST), named(r, "MXFP4")
     return fewer_changed(r, rotated_, without).no_worse()
 

@@ -8,7 +8,7 @@ Units: GiB, seconds; a length is a number of positions.
 IN_FP32 = " in FP32"
 WRITTEN = ("naive", "tuned", "chunked", f"tuned{IN_FP32}", f"chunked{IN_FP32}")
 FUSED = ("flash", "cudnn", "efficient", f"flash{IN_FP32}")
-CHUNK = 128  # queries of all heads whose scores a chunked form holds at a time
+CHUNK = 128  # queries of all heads whose scores a chunked form holds at a time, at most half
 DTYPES = ("float32", "bfloat16", "float16")
 HEAD_DIM = 64
 SHAPES = {"cpu": {"batch": 1, "heads": 4}, "cuda": {"batch": 8, "heads": 8}}

@@ -128,13 +128,11 @@ def chunked(problem: Problem, device: str) -> Attend:
     """Attention written out with care, so few queries at a time that their scores stay in a cache.
 
     Raises:
-        RuntimeError: it would be the tuned form, or overwrite what backward needs.
+        RuntimeError: a backward pass is asked for, which needs what it overwrites.
     """
     if problem.kind == design.BACKWARD:
         raise RuntimeError("overwrites what backward needs")
-    if problem.length <= design.CHUNK:
-        raise RuntimeError("the same as tuned")
-    return by_chunks(problem, device, rows=design.CHUNK)
+    return by_chunks(problem, device, rows=min(design.CHUNK, -(-problem.length // 2)))
 
 
 def by_chunks(problem: Problem, device: str, *, rows: int) -> Attend:
