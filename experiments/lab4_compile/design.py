@@ -32,5 +32,6 @@ TUNING, SITTINGS, PROFILED = (0,), (1, 2, 3, 4, 5, 6), (1, 2, 3)  # processes
 CUDA_PROCESSES = (1, 2, 3, 4, 5)
 LEAST_ROUNDS = 5  # in a process; verdicts come from between sittings
 BUDGET_S = 0.5  # of a way in a process
+TIMEOUT_S = 1800  # of a process: nine ways of the course's batch take about ten minutes
 TOLERANCE = {"float32": 1e-3, "bfloat16": 5e-2}  # of the largest output: sums in another order
 PROFILED_CALLS = 5

@@ -47,7 +47,7 @@ def run(params: Params, ctx: Context) -> Values:
     measures = {"parts": measure_with_parts, "naive": measure_naively}
     function = f"{__name__}:{measures.get(str(params['kind']), measure).__name__}"
     if params["kind"] != "parts":
-        return fresh.call(function, argument)
+        return fresh.call(function, argument, timeout_s=design.TIMEOUT_S)
     with tempfile.TemporaryDirectory(prefix="madl-caches-") as folder:
         cold = fresh.call(function, argument, caches=Path(folder))
         cached = fresh.call(f"{__name__}:{measure_first.__name__}", argument, caches=Path(folder))
