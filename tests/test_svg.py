@@ -283,3 +283,19 @@ def test_an_effect_has_a_small_dot_for_each_of_its_units():
     ]
     shapes = [drawing.count("<use ") for drawing in drawings]
     assert shapes[0] - shapes[1] == 2 * 3  # in the wide and in the narrow drawing
+
+
+@pytest.mark.parametrize(
+    ("known", "bands", "num_bars"), [("1111", 1, 0), ("1011", 1, 1), ("1010", 0, 2)]
+)
+def test_a_band_spans_neighbours_that_have_intervals_and_one_alone_has_a_bar(
+    known, bands, num_bars
+):
+    rows = [
+        {"width": width, "PTQ": an_estimate(0.5 + width / 100) if has == "1" else 0.5 + width / 100}
+        for width, has in zip(WIDTHS, known, strict=False)
+    ]
+    made = svg.figure(replace(lines(marks=[line("PTQ")]), rows=rows), id="f", caption="c")
+    shown = re.findall(r'<path d="([^"]*)" style="[^"]*stroke-opacity[^"]*"', made)
+    assert [path.count("M") for path in shown] == [num_bars] * (2 if num_bars else 0)  # both widths
+    assert made.count("fill-opacity") == 2 * bands

@@ -5,6 +5,7 @@ Units: of the shown values; sizes in pixels of the drawing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, TypeVar
 
 from matplotlib.axes import Axes
@@ -151,15 +152,21 @@ def _area(color: str, alpha: float) -> dict[str, Any]:
 
 
 def _line(panel: Panel, mark: Mark) -> None:
-    """Draw a mark's lines, with markers, and bands for intervals."""
+    """Draw a mark's lines, with markers, and bands for intervals.
+
+    A band spans neighbours that have an interval each; one without such a neighbour has a bar.
+    """
     for name, points in panel.series(mark).items():
         look, column = panel.looks[name], mark.column or ""
-        bands = [(x, ends_of(row[column], panel.chart.y)) for x, _, row in points]
-        known = [(x, *ends) for x, ends in bands if ends is not None]
-        if len(known) > 1:
-            xs, lows, highs = zip(*known)
-            band = panel.ax.fill_between(xs, lows, highs, **_area(look.color, 0.15))
-            band.set(gid=panel.tag(name), clip_on=panel.clips)
+        ends = [(x, ends_of(row[column], panel.chart.y)) for x, _, row in points]
+        runs = [[*run] for known, run in groupby(ends, lambda end: end[1] is not None) if known]
+        for run in runs:
+            if len(run) > 1:
+                xs, lows, highs = zip(*((x, *interval) for x, interval in run if interval))
+                band = panel.ax.fill_between(xs, lows, highs, **_area(look.color, 0.15))
+                band.set(gid=panel.tag(name), clip_on=panel.clips)
+        alone = [run[0] for run in runs if len(run) == 1]
+        _draw_bars(panel, name, [((x, i[0]), (x, i[1])) for x, i in alone if i])
         panel.ax.plot(
             *zip(*((x, y) for x, y, _ in points)),
             color=HEX[look.color],
@@ -185,17 +192,22 @@ def _points(panel: Panel, mark: Mark) -> None:
     for name, points in panel.series(mark).items():
         dx, dy = panel.xy(_shift(panel, name), 0.0)
         points = [(x + dx, y + dy, row) for x, y, row in points]
-        if bars := _bars_of(panel, mark, points):
-            gap = (float("nan"), float("nan"))  # lifts the pen between two bars of one path
-            xs, ys = zip(*[at for bar in bars for at in (*bar, gap)][:-1])
-            thin: dict[str, Any] = {"linewidth": 1.6, "alpha": 0.7}
-            thin["color"] = HEX[panel.looks[name].color]
-            panel.ax.plot(xs, ys, clip_on=panel.clips, gid=panel.tag(name), **thin)
+        _draw_bars(panel, name, _bars_of(panel, mark, points))
         _dots(panel, name, [(x, y, row[x_column], row[y_column]) for x, y, row in points])
         _markers(panel, name, mark, panel.inside(points))
 
 
 Bar = tuple[tuple[float, float], tuple[float, float]]  # from an end to the other
+
+
+def _draw_bars(panel: Panel, name: str, bars: Sequence[Bar]) -> None:
+    """Draw the bars of a series' intervals, as one path."""
+    if bars:
+        gap = (float("nan"), float("nan"))  # lifts the pen between two bars
+        xs, ys = zip(*[at for bar in bars for at in (*bar, gap)][:-1])
+        thin: dict[str, Any] = {"linewidth": 1.6, "alpha": 0.7}
+        thin["color"] = HEX[panel.looks[name].color]
+        panel.ax.plot(xs, ys, clip_on=panel.clips, gid=panel.tag(name), **thin)
 
 
 def bars_of(panel: Panel, mark: Mark) -> list[Bar]:
