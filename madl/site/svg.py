@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
+from itertools import cycle
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -219,4 +220,8 @@ def _swatch(mark: Mark, look: Look) -> str:
     is_line = mark.kind in ("line", "level")
     kinds = "line dashed" if is_line and look.dash else "line" if is_line else ""
     glyph = look.glyph if not is_line or (mark.kind == "line" and mark.markers) else ""
-    return f'<i class="{kinds}" style="color:{variable(look.color)}">{glyph}</i>'
+    ends = [f"{2 * sum(look.dash[:i]):g}px" for i in range(len(look.dash) + 1)]
+    inks = cycle(("currentColor", "transparent"))
+    dashes = ",".join(f"{ink} {end} {next_}" for ink, end, next_ in zip(inks, ends, ends[1:]))
+    style = f"color:{variable(look.color)}" + f";--dashes:{dashes}" * ("dashed" in kinds)
+    return f'<i class="{kinds}" style="{style}">{glyph}</i>'
