@@ -10,7 +10,7 @@ import pytest
 from madl.errors import MadlError
 from madl.logbook.claims import Result
 from madl.logbook.numbers import Number
-from madl.logbook.values import Unit
+from madl.logbook.values import Estimate, Interval, Unit
 from madl.site import prose, report
 from tests.conftest import TEMPLATE, a_record
 from tests.test_report import fill, page
@@ -138,3 +138,13 @@ def test_what_was_timed_beside_other_work_has_no_verdict_and_says_why(plan):
 def test_a_change_is_printed_with_its_sign(value, text, said):
     number = Number(name="gain", value=value, text=text, precise=text, interval="", n="", cases=())
     assert f">{said}" in prose.NumberLink(number, "records").signed
+
+
+@pytest.mark.parametrize(
+    ("low", "said"), [(-0.001, "+0.3 points [−0.1, 0.7]<"), (0.001, "+0.3 points<")]
+)
+def test_a_change_that_may_be_none_is_printed_with_its_interval(low, said):
+    estimate = Estimate(0.003, Interval(low, 0.007), Unit.POINTS, 5)
+    known = {"text": "0.3 points", "precise": "0.30 points", "interval": "[−0.1, 0.7]", "n": ""}
+    number = Number(name="gain", value=0.3, cases=(), estimate=estimate, **known)
+    assert said in prose.NumberLink(number, "records").signed

@@ -199,10 +199,16 @@ class NumberLink:
 
     @property
     def signed(self) -> Markup:
-        """The link, its number with a plus if it is above zero, as a change has it."""
-        text = self.number.text if self.number else ""
-        is_more = self.number is not None and self.number.value > 0
-        return self._link("+" * (is_more and any(digit in text for digit in "123456789")) + text)
+        """The link, its number with a plus if it is above zero, as a change has it.
+
+        A change that cannot be told from none has its interval beside it.
+        """
+        if (number := self.number) is None:
+            return self._link("")
+        is_more = number.value > 0 and any(digit in number.text for digit in "123456789")
+        interval = number.estimate.interval if number.estimate else None
+        is_open = interval is not None and interval.low <= 0 <= interval.high
+        return self._link("+" * is_more + number.text + f" {number.interval}" * is_open)
 
     @property
     def plain(self) -> str:
