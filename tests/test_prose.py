@@ -141,7 +141,7 @@ def test_a_change_is_printed_with_its_sign(value, text, said):
 
 
 @pytest.mark.parametrize(
-    ("low", "said"), [(-0.001, "+0.3 points [−0.1, 0.7]<"), (0.001, "+0.3 points<")]
+    ("low", "said"), [(-0.001, "+0.3 points &#91;−0.1, 0.7&#93;<"), (0.001, "+0.3 points<")]
 )
 def test_a_change_that_may_be_none_is_printed_with_its_interval(low, said):
     estimate = Estimate(0.003, Interval(low, 0.007), Unit.POINTS, 1800, 5)
