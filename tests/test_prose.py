@@ -141,10 +141,10 @@ def test_a_change_is_printed_with_its_sign(value, text, said):
 
 
 @pytest.mark.parametrize(
-    ("low", "said"), [(-0.001, "+0.3 points [−0.1, 0.7]<"), (0.001, "+0.3 points<")]
+    ("low", "said"), [(-0.001, "+0.3 points &#91;−0.1, 0.7&#93;<"), (0.001, "+0.3 points<")]
 )
 def test_a_change_that_may_be_none_is_printed_with_its_interval(low, said):
-    estimate = Estimate(0.003, Interval(low, 0.007), Unit.POINTS, 5)
+    estimate = Estimate(0.003, Interval(low, 0.007), Unit.POINTS, 1800, 5)
     known = {"text": "0.3 points", "precise": "0.30 points", "interval": "[−0.1, 0.7]", "n": ""}
     number = Number(name="gain", value=0.3, cases=(), estimate=estimate, **known)
     assert said in prose.NumberLink(number, "records").signed

@@ -26,6 +26,7 @@ from jinja2.parser import Parser
 from markupsafe import Markup
 
 from madl.errors import MadlError
+from madl.logbook import charts
 from madl.logbook.claims import Result
 from madl.logbook.experiment import CLAIM_VARIABLES
 from madl.logbook.numbers import Number, bracketed, magnitude
@@ -206,8 +207,8 @@ class NumberLink:
         if (number := self.number) is None:
             return self._link("")
         is_more = number.value > 0 and any(digit in number.text for digit in "123456789")
-        interval = number.estimate.interval if number.estimate else None
-        is_open = interval is not None and interval.low <= 0 <= interval.high
+        ends = charts.interval_of(number.estimate) or (number.value, number.value)
+        is_open = bool(number.interval) and min(ends) <= 0 <= max(ends)
         return self._link("+" * is_more + number.text + f" {number.interval}" * is_open)
 
     @property
