@@ -31,6 +31,7 @@ from madl.logbook.claims import Result
 from madl.logbook.experiment import CLAIM_VARIABLES
 from madl.logbook.numbers import Number, bracketed, magnitude
 from madl.logbook.records import Row
+from madl.logbook.stats import MODELS
 from madl.logbook.values import Unit
 from madl.running.views import NOT_RUN, Page, View
 from madl.site import intervals
@@ -240,6 +241,12 @@ def mark(result: Result, *, disagrees: bool = False) -> Markup:
     return html(link, kind, Markup(result.name), says, says, sign)
 
 
+OVERLAP = (
+    ". Models train on draws of the same sentences, which overlap: intervals speak of other draws "
+    "of these sentences, not of other data"
+)
+
+
 def claims_table(view: View, folder: str) -> Markup:
     """HTML of primary claims: verdict, hypothesis, and the effect drawn against what decides."""
     primary = [result for result in view.results.values() if result.primary]
@@ -247,11 +254,12 @@ def claims_table(view: View, folder: str) -> Markup:
     rows = Markup().join(_claim_row(result, folder, family) for result in primary)
     if not rows or not unit_effects(view):
         return rows
-    link = (
+    key = (
         '<p class="key">Shaded: where the hypothesis holds. Each small dot: <a href="{}/{}" '
-        "download>{}</a></p>\n"
+        "download>{}</a>{}</p>\n"
     )
-    return rows + html(link, folder, EFFECTS, EFFECTS)
+    are_models = any(r.contrast and r.comparison.population == MODELS for r in primary)
+    return rows + html(key, folder, EFFECTS, EFFECTS, OVERLAP * are_models)
 
 
 def unit_effects(view: View) -> list[Row]:
