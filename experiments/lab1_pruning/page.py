@@ -5,7 +5,6 @@ both. Times and bytes are measured on one layer with zeros, in processes of its 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from statistics import fmean
@@ -13,12 +12,12 @@ from typing import Any
 
 from experiments.lab1_pruning import design
 from experiments.lab1_pruning.design import FAR, HALF, MOST, THIRD
-from madl.logbook.arms import Arm, TimedArm, arm, timed_arm
+from madl.logbook.arms import Arm, TimedArm, arm, of_models, timed_arm
 from madl.logbook.charts import Chart, level, line, linear, percent
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, contended_processes, exact, percentage
-from madl.logbook.records import Params, Records, Row, Scalar
+from madl.logbook.records import Params, Record, Records, Row, Scalar
 from madl.logbook.searches import rate_rows
 from madl.logbook.values import number, per_cent
 from madl.training import baseline
@@ -238,28 +237,50 @@ def products_left(models: Arm) -> ExactValue:
     return percentage(models.first.value("zeros")["products"], models.first.records)
 
 
+def zero_inputs(models: Arm) -> ExactValue:
+    """The share of inputs that are zero: the mean over the models."""
+    share = fmean(zeros["inputs"] for zeros in models.values("zeros"))
+    return percentage(share, models.records)
+
+
+def drawn_anew(r: Records) -> Arm:
+    """The model whose input mask is drawn anew at every forward."""
+    return pruned(r, THIRD, "fresh random", "inputs").first
+
+
 def changed(r: Records) -> ExactValue:
     """The share of answers that change in a second run, if the input mask is drawn anew."""
-    a = pruned(r, THIRD, "fresh random", "inputs").first
+    a = drawn_anew(r)
     return percentage(a.value("changed") / a.value("of"), a.records)
+
+
+def tuned(r: Records, method: str, recovery: str) -> Record:
+    """The tuning model with half of both removed by a method, after so much training."""
+    rate = chosen_rate("both", method, HALF)
+    where = {"recovery": recovery, "recovery_learning_rate": rate}
+    return r.tuning.single(**pruning("both", method, HALF), **where)
 
 
 def gap(r: Records, recovery: str) -> ExactValue:
     """The tuning model's validation accuracy with half of both removed by L1-norm less that with
     half removed at random, after so much training, in points."""
-    l1, random = (
-        r.tuning.single(
-            **pruning("both", method, HALF),
-            recovery=recovery,
-            recovery_learning_rate=chosen_rate("both", method, HALF),
-        )
-        for method in METHODS
-    )
+    l1, random = (tuned(r, method, recovery) for method in METHODS)
     name = "validation_accuracy"
     return exact(100 * (l1.values[name] - random.values[name]), [l1, random], "points")
 
 
+def loss_after_five(r: Records, method: str) -> ExactValue:
+    record = tuned(r, method, "five passes")
+    return exact(round(record.values["validation_loss"], 3), [record], "nats")
+
+
 page.numbers(
+    five_l1=partial(loss_after_five, method="l1"),
+    five_random=partial(loss_after_five, method="random"),
+    inputs_l1=lambda r: zero_inputs(recovered(r, HALF, part="both")),
+    inputs_random=lambda r: zero_inputs(recovered(r, HALF, "random", "both")),
+    fresh_accuracy=drawn_anew,
+    far_random=partial(recovered, at=FAR, method="random", part="both"),
     l1=partial(recovered, at=HALF, part="both"),
     random=partial(recovered, at=HALF, method="random", part="both"),
     l1_before=partial(pruned, at=HALF, part="both"),
@@ -290,9 +311,9 @@ page.numbers(
     left_random=lambda r: products_left(recovered(r, HALF, "random", "both")),
     changed=changed,
     contended=contended_processes,
-    csr_half=lambda r: product_time(r, "csr", HALF) / product_time(r, "dense"),
-    csr_most=lambda r: product_time(r, "dense") / product_time(r, "csr", MOST),
-    half_rows=lambda r: product_time(r, "dense") / product_time(r, "half of the rows"),
+    csr_half=lambda r: compare(product_time(r, "dense"), product_time(r, "csr", HALF)),
+    csr_most=lambda r: compare(product_time(r, "csr", MOST), product_time(r, "dense")),
+    half_rows=lambda r: compare(product_time(r, "half of the rows"), product_time(r, "dense")),
     num_test=lambda r: exact(control(r).first.accuracy.n, control(r).records),
 )
 
@@ -313,13 +334,6 @@ def accuracy_rows(r: Records, part: str) -> list[dict[str, Any]]:
         for at in sparsities(r, part, method, recovery="a pass"):
             rows.setdefault(at, {"removed": at})[name] = recovered(r, at, method, part)
     return [rows[at] for at in sorted(rows)]
-
-
-def of_models(cell: Any) -> Any:
-    """An arm of several models; of one, its accuracy without an interval, which others have of
-    models."""
-    is_single = isinstance(cell, Arm) and len(cell.records) == 1
-    return replace(cell.accuracy, interval=None) if is_single else cell
 
 
 @page.chart
@@ -407,7 +421,10 @@ def every(r: Records) -> Sequence[Row]:
     for part in design.PARTS:
         for at in sparsities(r.without("recovery"), part, "random"):
             zeros = pruned(r, at, part=part).values("zeros")
-            accuracies = {name: pruned(r, at, m, part).first for m, name in METHODS.items()}
+            accuracies = {
+                name: of_models(pruned(r, at, method, part).first)
+                for method, name in METHODS.items()
+            }
             shares = {
                 title: per_cent(fmean(model[name] for model in zeros))
                 for name, title in ZEROS.items()

@@ -28,8 +28,8 @@ SCALE_BY = ("largest", "clip")
 INPUT_BITS = (None, 8, 4)  # None: FP32
 # Rates of training on, by width; None: FP32; "learned": a learned step at the narrowest width.
 RATES_TRIED: dict[int | str | None, tuple[float, ...]] = {
-    **dict.fromkeys((None, 8), (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)),
-    **dict.fromkeys((4, 5, 6, "learned"), (3e-5, 1e-4, 3e-4, 1e-3)),
+    **dict.fromkeys((None, 8), (1e-5, 3e-5, 1e-4, 2e-4, 3e-4, 1e-3)),
+    **dict.fromkeys((4, 5, 6, "learned"), (3e-5, 1e-4, 2e-4, 3e-4, 1e-3)),
 }
 # Of those the rate of least validation loss, but none at which training collapses to chance on the
 # tuning seed, nor the next lower one, at which it may on another seed.

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from experiments.lab1_quantization import design
 from experiments.lab1_quantization.design import FRACTIONS, NARROW_BITS
-from madl.logbook.arms import Arm, arm
+from madl.logbook.arms import Arm, arm, of_models
 from madl.logbook.charts import Chart, doubling, level, line, percent
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.drawing import Panel, field, field_table, says
@@ -249,6 +249,7 @@ page.numbers(
     control=control,
     ptq4=ptq,
     qat4=qat,
+    ptq8=partial(ptq, width=8),
     shared4=shared,
     weights4=partial(alone, operands="weights"),
     inputs4=partial(alone, operands="inputs"),
@@ -275,7 +276,7 @@ def accuracy(r: Records) -> Chart:
         {
             "width": width,
             "PTQ": ptq(r, width),
-            "QAT": qat(r, width) if width in widths_trained else None,
+            "QAT": of_models(qat(r, width)) if width in widths_trained else None,
             SHARED: shared(r, width) if width in design.SHARED_FRACTIONS else None,
         }
         for width in FRACTIONS
@@ -407,8 +408,8 @@ def points(r: Records) -> Sequence[Row]:
             "bits": width,
             "weights, inputs": "{}, {}".format(*FRACTIONS[width]),
             "PTQ": ptq(r, width),
-            "QAT": qat(r, width) if width in widths_trained else "",
-            "QAT over PTQ": gain(r, width) if width in widths_trained else "",
+            "QAT": of_models(qat(r, width)) if width in widths_trained else "",
+            "QAT over PTQ, same models": gain(r, width) if width in widths_trained else "",
             "models trained": len(qat(r, width).records) if width in widths_trained else "",
         }
         for width in FRACTIONS

@@ -183,6 +183,14 @@ def changed(models: Arm, reference: Arm) -> list[list[Outcomes]]:
     return [[outcomes.apart(of_reference)] for outcomes, of_reference in pairs]
 
 
+def of_models(cell: Any) -> Any:
+    """An arm of several models; of one, its accuracy without an interval, where others' intervals
+    are of models. Anything else as it is.
+    """
+    is_single = isinstance(cell, Arm) and len(cell.records) == 1
+    return replace(cell.accuracy, interval=None) if is_single else cell
+
+
 def answers_changed(models: Arm, reference: Arm) -> Estimate:
     """The mean share of answers, 0…1, that are not the reference's, with its interval."""
     return stats.accuracy(changed(models, reference))
