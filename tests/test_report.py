@@ -107,8 +107,9 @@ def test_beside_a_page_lie_whole_copies_of_what_its_numbers_are_made_of_alone(tm
     evidence = (folder / "records/toy/grows.html").read_text()
     for told in ("One squared is more than a half.", *keys, "a machine", "python cli.py run toy"):
         assert told in evidence, told
-    (record,) = packed(folder / "records/toy/cases.zip")
-    assert record["case"]["experiment"] == "toy"
+    every = packed(folder / "records/toy/cases.zip")  # what is cited, and all else of its own
+    assert len(every) == len(own(plan).cases("toy")) > len(keys)
+    assert {record["case"]["experiment"] for record in every} == {"toy"}
     lying = {str(p.relative_to(folder)) for p in folder.rglob("records/*/*.*")}
     assert lying == {*linked, *twins, "records/toy/cases.zip", "records/toy/effects.csv"}
     effects = (folder / "records/toy/effects.csv").read_text().splitlines()

@@ -24,6 +24,7 @@ from madl.files import read_text
 from madl.logbook.arms import SEED
 from madl.logbook.charts import Axis, Chart, estimated, to_csv
 from madl.logbook.drawing import Panel
+from madl.logbook.experiment import TUNING
 from madl.logbook.records import Record, Row, Run, sort_key
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, Unit, number, pluralize
@@ -149,10 +150,12 @@ class PageCalls:
         """The value and the records' keys of each number and claim, by name."""
         return prose.provenance_index(self.page.view)
 
-    def cited_records(self) -> list[Record]:
-        """The records that the page's numbers and claims are made of."""
+    def packed_records(self) -> list[Record]:
+        """The page's own records, with those of tuning, and all others that its numbers cite."""
         cited = {key for entry in self.index.values() for key in entry["records"]}
-        return [record for record in self.page.view.stored if record.case.key in cited]
+        own = (self.page.name, f"{self.page.name}{TUNING}")
+        stored = self.page.view.stored
+        return [r for r in stored if r.case.experiment in own or r.case.key in cited]
 
     def front_matter(self) -> Markup:
         """Title, description, picture and kind of evidence as YAML, escaped for HTML."""
@@ -415,7 +418,7 @@ class PageCalls:
         table = markdown_table([{"": name, " ": fact} for name, fact in facts if fact])
         packed = f'<a href="{self.records}/{prose.CASES}" download>{prose.CASES}</a>'
         note = f'<p class="facts">Its records, a line of JSON each: {packed}</p>\n'
-        return f"{table}\n{note if self.cited_records() else ''}"
+        return f"{table}\n{note if self.packed_records() else ''}"
 
     def elsewhere(self) -> str:
         """A part "Elsewhere" with the replications: a row a primary claim, a column a run."""

@@ -206,8 +206,8 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
         files[f"{records}/{name}.html"] = templates.render(document, {**facts, **of_page})
     if effects := prose.unit_effects(page.view):
         files[f"{records}/{prose.EFFECTS}"] = to_csv(effects)
-    if cited := calls.cited_records():
-        files[f"{records}/{prose.CASES}"] = _archive(cited)
+    if packed := calls.packed_records():
+        files[f"{records}/{prose.CASES}"] = _archive(packed)
     toy = calls.project.experiments / page.name / explain.OWN
     if toy.is_file():
         files[f"{figures}/{explain.OWN}"] = read_text(toy, RESTORE)
