@@ -6,6 +6,7 @@ of FP32's answers they change. The tuning seed chooses how many inputs a rotatio
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -17,7 +18,7 @@ from madl.logbook.charts import Chart, category, drawn_share, intervals, percent
 from madl.logbook.claims import Contrast, contrast
 from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, exact
+from madl.logbook.numbers import ExactValue, Sourced, exact, sourced
 from madl.logbook.records import Params, Pending, Records, Row
 from madl.logbook.values import Estimate, Unit, number
 from madl.training import baseline
@@ -113,6 +114,12 @@ def _outliers_title(outliers: Outliers) -> str:
 def share_changed(r: Records, a: Arm) -> Estimate:
     """The mean share of test answers, 0…1, that are not FP32's, with its interval."""
     return answers_changed(a, fp32(r))
+
+
+def changed_by(r: Records, name: str, **where: Any) -> Sourced:
+    """The share of FP32's answers that a named format changes."""
+    a = named(r, name, **where)
+    return sourced(share_changed(r, a), a, fp32(r))
 
 
 def fewer_changed(r: Records, a: Arm, b: Arm) -> Contrast:
@@ -244,11 +251,11 @@ page.numbers(
     shorter_alone=shorter_blocks_alone,
     channels=lambda r: exact(design.OUTLIER_CHANNELS),
     factor=lambda r: exact(FARTHEST[1], unit="standard deviations"),
-    mxfp4=lambda r: share_changed(r, named(r, "MXFP4")),
-    nvfp4=lambda r: share_changed(r, named(r, "NVFP4")),
-    mxfp4_outliers=lambda r: share_changed(r, named(r, "MXFP4", outliers=FARTHEST)),
-    nvfp4_outliers=lambda r: share_changed(r, named(r, "NVFP4", outliers=FARTHEST)),
-    nvfp4_rotated=lambda r: share_changed(r, named(r, "NVFP4", ROTATION, FARTHEST)),
+    mxfp4=partial(changed_by, name="MXFP4"),
+    nvfp4=partial(changed_by, name="NVFP4"),
+    mxfp4_outliers=partial(changed_by, name="MXFP4", outliers=FARTHEST),
+    nvfp4_outliers=partial(changed_by, name="NVFP4", outliers=FARTHEST),
+    nvfp4_rotated=partial(changed_by, name="NVFP4", method=ROTATION, outliers=FARTHEST),
     even_fewer=even_changes_fewer,
     rotated=rotation,
     scaled_rotated=rotation_under_scaled_outliers,

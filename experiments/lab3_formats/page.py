@@ -23,7 +23,7 @@ from madl.logbook.arms import Arm, answers_changed, arm
 from madl.logbook.charts import Chart, doubling, level, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, computed, exact, percentage
+from madl.logbook.numbers import ExactValue, Sourced, computed, exact, percentage, sourced
 from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.searches import highest_so_far
 from madl.training import baseline, trial
@@ -195,6 +195,12 @@ def in_bits(bits: float) -> str:
     return f"{bits:g} {'bit' if bits == 1 else 'bits'}"
 
 
+def changed_by(r: Records, preset: str) -> Sourced:
+    """The share of FP32's answers that a format changes."""
+    a, full = untrained(r, preset), fp32(r)
+    return sourced(answers_changed(a, full), a, full)
+
+
 def tuning_share(r: Records, name: str, share: str, *, as_it_comes: bool = False) -> ExactValue:
     """A share from the tuning record of a format: placed, or at the places that the preset has."""
     record = singles(r.tuning)[name]
@@ -223,8 +229,8 @@ page.numbers(
     fp32=fp32,
     four_bits=partial(untrained, preset=design.FOUR_BITS),
     beside=partial(untrained, preset=design.BESIDE),
-    four_bits_changed=lambda r: answers_changed(untrained(r, design.FOUR_BITS), fp32(r)),
-    beside_changed=lambda r: answers_changed(untrained(r, design.BESIDE), fp32(r)),
+    four_bits_changed=partial(changed_by, preset=design.FOUR_BITS),
+    beside_changed=partial(changed_by, preset=design.BESIDE),
     over_all=partial(best_of, study=ALL),
     highest=lambda r: best_of(r, by_best(r)[0]),
     lowest=lambda r: best_of(r, by_best(r)[-1]),
