@@ -113,6 +113,12 @@ def ptq(r: Records, width: int = NARROW_BITS) -> Arm:
     return plain(r, f"PTQ at {width} bits", method="ptq", **format_params(width, FRACTIONS[width]))
 
 
+def then_quantized(r: Records, width: int = NARROW_BITS) -> Arm:
+    """The models trained as long in FP32 and quantized afterwards, in PTQ's format."""
+    label = f"FP32 trained as long, then PTQ at {width} bits"
+    return arm(r, label, "then quantized", str(width), method="control")
+
+
 def shared(r: Records, width: int = NARROW_BITS) -> Arm:
     """The models quantized alone, with the best common binary point for weights and inputs."""
     pair = (design.SHARED_FRACTIONS[width], design.SHARED_FRACTIONS[width])
@@ -190,6 +196,18 @@ def the_same_training_of_fp32(r: Records) -> Contrast:
 
 
 @page.claim
+def over_training_first_at_eight(r: Records) -> Contrast:
+    """At 8 bits, QAT over FP32 trained as long and quantized afterwards."""
+    return compare(qat(r, design.COURSE_BITS), then_quantized(r, design.COURSE_BITS))
+
+
+@page.claim
+def over_training_first(r: Records) -> Contrast:
+    """At 4 bits, QAT over FP32 trained as long and quantized afterwards."""
+    return compare(qat(r), then_quantized(r))
+
+
+@page.claim
 def own_points_beat_one(r: Records) -> Contrast:
     """At 4 bits, PTQ with a point for weights and one for inputs over the best point for both."""
     return compare(ptq(r), shared(r))
@@ -255,6 +273,8 @@ page.numbers(
     inputs4=partial(alone, operands="inputs"),
     behind=lambda r: compare(control(r), qat(r)),
     same_training=the_same_training_of_fp32,
+    over_first8=over_training_first_at_eight,
+    over_first4=over_training_first,
     with_learned_steps=learned_steps,
     with_rows=rows_want_their_own_scale,
     with_clipping=clipping_helps,

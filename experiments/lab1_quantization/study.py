@@ -46,7 +46,20 @@ def run(params: Params, ctx: Context) -> Values:
             "positive_share": sum(splits.test.labels) / len(splits.test),
         }
     values |= baseline.judge_on_test(model, params, ctx.device)
+    if params["method"] == "control":
+        return {**values, "then quantized": then_quantized(model, params, ctx)}
     return values if params.get("width") is None else {**values, "shares": range_use(model, batch)}
+
+
+def then_quantized(model: torch.nn.Module, params: Params, ctx: Context) -> Values:
+    """Width → a trained model, judged with its operands in the format chosen for that width."""
+    judged: dict[str, Any] = {}
+    for width in (design.NARROW_BITS, design.COURSE_BITS):
+        weights, inputs = design.FRACTIONS[width]
+        points = {"frac_width": weights, "input_frac_width": inputs}
+        compressed.quantized_(model, {**params, "operands": "both", "width": width, **points})
+        judged[str(width)] = baseline.judge_on_test(model, params, ctx.device)
+    return judged
 
 
 def build(params: Params, ctx: Context) -> torch.nn.Module:
