@@ -257,7 +257,7 @@ def tuned(*, ordered=0.38, trained=(0.33, 0.32, 0.31), allocated=(6, 4, 5), size
         *(({"part": "untrained", "mix": name}, values) for name, values in untrained),
     ]
     for name, loss in zip(design.CANDIDATES, trained, strict=True):
-        for rate, by_rate in ((1e-4, loss), (3e-4, 0.1)):
+        for rate, by_rate in ((design.RATES["mix"], loss), (3e-4, 0.1)):
             at = {"part": "trained", "mix": name, "tune_learning_rate": rate}
             cases.append((at, {"kept_back_loss": by_rate}))
     return read(*(kept_of("lab3_widths_tuning", v, seed=0, **at) for at, v in cases))
@@ -346,7 +346,10 @@ def test_models_of_one_width_are_trained_by_the_sweep_s_recipe():
     trained = [params for params in cases if params["part"] == "trained"]
     assert {params["mix"] for params in trained} == {"ordered", "asked", "begun", "asked 16"}
     own = next(params for params in trained if params["mix"] == "ordered")
-    theirs = {**baseline.drawn_params(PLAN, 10), **baseline.retraining_params(PLAN, 1e-4)}
+    theirs = {
+        **baseline.drawn_params(PLAN, 10),
+        **baseline.retraining_params(PLAN, design.RATES["mix"]),
+    }
     assert theirs.items() <= own.items()
     where = {"operands": "both", "width": 5, "frac_width": 5, "input_frac_width": 2}
     r = read(

@@ -32,7 +32,7 @@ ASKED = (
 )
 SAMPLER, ASKED_TRIALS = "tpe", 8
 TRIAL_SENTENCES = 1800  # a quarter of the default data, that a trial trains on; the sheet: all
-RATE = 1e-4  # of that training: question 1.1's, which is one for all widths
+RATE = 2e-4  # of that training: question 1.1's, which is one for all widths
 
 BUDGET_BITS, RIVAL_BITS = 5.0, 6  # of a mix; of the single format that it is held against
 TRIALS = 100  # of the search for that mix, after every format for all layers
