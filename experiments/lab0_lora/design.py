@@ -12,7 +12,7 @@ WAYS: dict[str, dict[str, str | int | float | None]] = {
 # Learning rates; the best has a worse neighbour on either side.
 RATES_TRIED = {
     FULL: (5e-5, 1e-4, 2e-4, 4e-4),
-    "LoRA, rank 2": (1e-3, 2e-3, 4e-3, 8e-3),
+    "LoRA, rank 2": (5e-4, 1e-3, 1.5e-3, 2e-3, 4e-3, 8e-3),
     MIDDLE: (5e-4, 1e-3, 2e-3, 4e-3),
     "LoRA, rank 32": (5e-4, 1e-3, 2e-3, 4e-3),
     FROZEN: (5e-5, 1e-4, 2e-4, 4e-4),
