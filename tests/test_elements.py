@@ -24,8 +24,9 @@ def nearest_of_its_codes(number_format, positive, negative=None) -> None:
     values = number_format.values()
     assert values.tolist() == [*(-below[:0:-1]), *positive]
     x = probes(values)
-    expected = quantize(x, positive, negative=negative)
-    if number_format.grid.keep_inf:
+    grid = number_format.grid
+    expected = quantize(x, positive, negative=negative, signed=grid.signed_zero)
+    if grid.keep_inf:
         expected = torch.where(x.isinf(), x, expected)
     assert same(number_format.quantize(x), expected)
 
