@@ -9,7 +9,8 @@ WAYS: dict[str, dict[str, str | int | float | None]] = {
     **{name: {"method": "lora", "rank": rank, "alpha": ALPHA} for name, rank in RANKS.items()},
     FROZEN: {"method": "frozen"},
 }
-# Learning rates; the best has a worse neighbour on either side.
+# Learning rates; the one in use has a worse neighbour below it, and above it a worse one or one
+# that lies next to a collapse.
 RATES_TRIED = {
     FULL: (5e-5, 1e-4, 2e-4, 4e-4),
     "LoRA, rank 2": (5e-4, 1e-3, 1.5e-3, 2e-3, 4e-3, 8e-3),

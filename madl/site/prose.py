@@ -208,8 +208,8 @@ class NumberLink:
         if (number := self.number) is None:
             return self._link("")
         is_more = number.value > 0 and any(digit in number.text for digit in "123456789")
-        ends = charts.interval_of(number.estimate) or (number.value, number.value)
-        is_open = bool(number.interval) and min(ends) <= 0 <= max(ends)
+        ends = charts.interval_of(number.estimate)
+        is_open = ends is not None and ends.low <= 0 <= ends.high
         return self._link("+" * is_more + number.text + f" {number.interval}" * is_open)
 
     @property
@@ -243,7 +243,7 @@ def mark(result: Result, *, disagrees: bool = False) -> Markup:
 
 OVERLAP = (
     ". Models train on draws of the same sentences, which overlap: intervals speak of other draws "
-    "of these sentences, not of other data"
+    "of these sentences, not of other data."
 )
 
 

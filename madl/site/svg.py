@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
-from itertools import cycle
+from itertools import accumulate, cycle, pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -218,10 +218,18 @@ def _legend(chart: Chart, wide: set[str], narrow: set[str]) -> str:
 def _swatch(mark: Mark, look: Look) -> str:
     """A sample of a series' look, for the legend: its line, its marker, or both."""
     is_line = mark.kind in ("line", "level")
-    kinds = "line dashed" if is_line and look.dash else "line" if is_line else ""
+    kinds, style = "line" if is_line else "", f"color:{variable(look.color)}"
+    if is_line and look.dash:
+        kinds, style = "line dashed", f"{style};--dashes:{_dashes(look)}"
     glyph = look.glyph if not is_line or (mark.kind == "line" and mark.markers) else ""
-    ends = [f"{2 * sum(look.dash[:i]):g}px" for i in range(len(look.dash) + 1)]
-    inks = cycle(("currentColor", "transparent"))
-    dashes = ",".join(f"{ink} {end} {next_}" for ink, end, next_ in zip(inks, ends, ends[1:]))
-    style = f"color:{variable(look.color)}" + f";--dashes:{dashes}" * ("dashed" in kinds)
     return f'<i class="{kinds}" style="{style}">{glyph}</i>'
+
+
+THICK = 2  # pixels, of a line in the legend (charts.css)
+
+
+def _dashes(look: Look) -> str:
+    """A look's dashes as the stops of a repeated gradient: ink, gap, ink, gap."""
+    ends = [f"{THICK * end:g}px" for end in accumulate(look.dash, initial=0.0)]
+    inks = cycle(("currentColor", "transparent"))
+    return ",".join(f"{ink} {low} {high}" for ink, (low, high) in zip(inks, pairwise(ends)))

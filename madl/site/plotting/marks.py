@@ -159,14 +159,15 @@ def _line(panel: Panel, mark: Mark) -> None:
     for name, points in panel.series(mark).items():
         look, column = panel.looks[name], mark.column or ""
         ends = [(x, ends_of(row[column], panel.chart.y)) for x, _, row in points]
-        runs = [[*run] for known, run in groupby(ends, lambda end: end[1] is not None) if known]
+        spans = [(x, *interval) if interval else None for x, interval in ends]
+        runs = [[*filter(None, run)] for _, run in groupby(spans, bool)]
         for run in runs:
             if len(run) > 1:
-                xs, lows, highs = zip(*((x, *interval) for x, interval in run if interval))
+                xs, lows, highs = zip(*run)
                 band = panel.ax.fill_between(xs, lows, highs, **_area(look.color, 0.15))
                 band.set(gid=panel.tag(name), clip_on=panel.clips)
         alone = [run[0] for run in runs if len(run) == 1]
-        _draw_bars(panel, name, [((x, i[0]), (x, i[1])) for x, i in alone if i])
+        _draw_bars(panel, name, [((x, low), (x, high)) for x, low, high in alone])
         panel.ax.plot(
             *zip(*((x, y) for x, y, _ in points)),
             color=HEX[look.color],
