@@ -232,15 +232,9 @@ def kept(r: Records, method: str, at: float = HALF) -> ExactValue:
     return percentage(fmean(shares["l2"] for shares in a.values("kept")), a.records)
 
 
-def products_left(models: Arm) -> ExactValue:
-    """The share of products without a zero factor in the first of some models."""
-    return percentage(models.first.value("zeros")["products"], models.first.records)
-
-
-def zero_inputs(models: Arm) -> ExactValue:
-    """The share of inputs that are zero: the mean over the models."""
-    share = fmean(zeros["inputs"] for zeros in models.values("zeros"))
-    return percentage(share, models.records)
+def counted(models: Arm, what: str) -> ExactValue:
+    """A share of zeros, of "weights" or "inputs", or of the "products" left: mean of the models."""
+    return percentage(fmean(zeros[what] for zeros in models.values("zeros")), models.records)
 
 
 def drawn_anew(r: Records) -> Arm:
@@ -277,8 +271,8 @@ def loss_after_five(r: Records, method: str) -> ExactValue:
 page.numbers(
     five_l1=partial(loss_after_five, method="l1"),
     five_random=partial(loss_after_five, method="random"),
-    inputs_l1=lambda r: zero_inputs(recovered(r, HALF, part="both")),
-    inputs_random=lambda r: zero_inputs(recovered(r, HALF, "random", "both")),
+    inputs_l1=lambda r: counted(recovered(r, HALF, part="both"), "inputs"),
+    inputs_random=lambda r: counted(recovered(r, HALF, "random", "both"), "inputs"),
     fresh_accuracy=drawn_anew,
     far_random=partial(recovered, at=FAR, method="random", part="both"),
     l1=partial(recovered, at=HALF, part="both"),
@@ -305,10 +299,10 @@ page.numbers(
     most_random=lambda r: recovered(r, MOST, "random", "both").first,
     kept_l1=partial(kept, method="l1"),
     kept_random=partial(kept, method="random"),
-    left_weights=lambda r: products_left(pruned(r, HALF)),
-    left_both=lambda r: products_left(pruned(r, HALF, part="both")),
-    left_l1=lambda r: products_left(recovered(r, HALF, part="both")),
-    left_random=lambda r: products_left(recovered(r, HALF, "random", "both")),
+    left_weights=lambda r: counted(pruned(r, HALF), "products"),
+    left_both=lambda r: counted(pruned(r, HALF, part="both"), "products"),
+    left_l1=lambda r: counted(recovered(r, HALF, part="both"), "products"),
+    left_random=lambda r: counted(recovered(r, HALF, "random", "both"), "products"),
     changed=changed,
     contended=contended_processes,
     csr_half=lambda r: compare(product_time(r, "dense"), product_time(r, "csr", HALF)),
