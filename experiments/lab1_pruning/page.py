@@ -232,9 +232,9 @@ def kept(r: Records, method: str, at: float = HALF) -> ExactValue:
     return percentage(fmean(shares["l2"] for shares in a.values("kept")), a.records)
 
 
-def counted(models: Arm, what: str) -> ExactValue:
+def counted(models: Arm, kind: str) -> ExactValue:
     """A share of zeros, of "weights" or "inputs", or of the "products" left: mean of the models."""
-    return percentage(fmean(zeros[what] for zeros in models.values("zeros")), models.records)
+    return percentage(fmean(zeros[kind] for zeros in models.values("zeros")), models.records)
 
 
 def drawn_anew(r: Records) -> Arm:
