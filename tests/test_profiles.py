@@ -7,7 +7,13 @@ import pytest
 from madl.errors import MadlError
 from madl.logbook.records import Store, publish
 from madl.running import runner
-from madl.running.evidence import Evidence, EvidenceTable, choose_evidence, quick_sample
+from madl.running.evidence import (
+    TOGETHER,
+    Evidence,
+    EvidenceTable,
+    choose_evidence,
+    quick_sample,
+)
 from madl.running.plans import ExplicitPlan, Options, RunPlan
 from madl.running.views import pages
 from tests.conftest import a_record, a_run, own, write
@@ -41,10 +47,12 @@ def seeded(plan) -> RunPlan:
     return plan
 
 
-def done(plan: RunPlan, name: str, host: str = "far away", num_seeds: int = 5) -> None:
+def done(
+    plan: RunPlan, name: str, host: str = "far away", num_seeds: int = 5, first: int = 0
+) -> None:
     run = a_run(host=host)
     if name == "seeded":
-        params = [{"best": 9, "seed": seed} for seed in plan.seeds[:num_seeds]]
+        params = [{"best": 9, "seed": seed} for seed in plan.seeds[first:num_seeds]]
         cases = [replace(own(plan).cases("toy")[0], experiment=name, params=one) for one in params]
         records = [a_record(case=case, values={"best": 9}, run=run) for case in cases]
     else:
@@ -98,6 +106,20 @@ def test_evidence_of_fewer_seeds_is_whole_and_comes_after_that_of_more(seeded):
     done(seeded, "toy", "another")
     done(seeded, "seeded", "another", num_seeds=2)
     assert shown(seeded, "seeded").host == "another"
+
+
+@pytest.mark.parametrize("timed, host", [(False, TOGETHER), (True, "another")])
+def test_machines_that_have_run_a_page_together_are_one_unless_both_have_timed(seeded, timed, host):
+    folder = seeded.project.experiments / "seeded"
+    write(folder / "page.py", SEEDED.replace('("toy",)', f'("toy",), timed={timed}'))
+    done(seeded, "toy")
+    done(seeded, "seeded", "another", num_seeds=2)
+    done(seeded, "seeded", first=2)
+    assert shown(seeded, "seeded").host == host
+    (page,) = (page for page in pages(seeded, seeded.project.store) if page.name == "seeded")
+    assert page.view.machine == ("another" if timed else "another; far away")
+    assert page.view.evidence.coverage("seeded") == (2 if timed else 5, True)
+    assert page.others == []
 
 
 def test_a_machine_that_has_not_run_what_a_page_needs_follows_what_another_chose(seeded):

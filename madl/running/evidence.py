@@ -24,6 +24,8 @@ from madl.machine import device as machine
 from madl.running.plans import ExplicitPlan, RunPlan
 from madl.training import workloads
 
+TOGETHER = "several machines"  # the place of evidence that none of them has alone
+
 
 def source_of(by_key: Mapping[str, Record]) -> Source:
     """A source that gives each case the record with its key, or None."""
@@ -65,7 +67,7 @@ class Evidence:
 
     plan: RunPlan
     source: Source
-    host: str | None = None  # a published machine; None is this machine, with its own store
+    host: str | None = None  # a published machine, or `TOGETHER`; None: this one, its own store
 
     @functools.cached_property
     def _cases(self) -> dict[str, list[Case]]:
@@ -161,6 +163,11 @@ class Evidence:
         """Whether an experiment is complete and has at least one result."""
         return self.is_complete(name) and bool(self.good(name))
 
+    def coverage(self, name: str) -> tuple[int, bool]:
+        """The number of seeds of which an experiment is whole, if it is, and whether each has a
+        fold of its own."""
+        return self.plan.num_seeds * self.is_whole(name), not self.plan.is_of_one_split
+
     @functools.cached_property
     def by_seeds(self) -> "list[Evidence]":
         """This evidence, then its parts with one seed less each, down to one; before a part that of
@@ -184,10 +191,8 @@ def choose_evidence(rows: Iterable[Evidence], name: str) -> Evidence:
     """
 
     def rank(row: Evidence) -> tuple[object, ...]:
-        is_whole = row.is_whole(name)
-        seeds, is_own = is_whole * row.plan.num_seeds, is_whole and row.host is None
-        has_folds = not row.plan.is_of_one_split
-        return is_whole, seeds, has_folds, is_own, len(row.good(name)), row.is_ready(name)
+        is_own = row.is_whole(name) and row.host is None
+        return *row.coverage(name), is_own, len(row.good(name)), row.is_ready(name)
 
     return max(rows, key=rank)
 
@@ -246,20 +251,39 @@ class EvidenceTable:
     def rows(self, name: str, *, every_workload: bool = False) -> list[Evidence]:
         """An experiment's rows of the plan's workload, or of every one, this machine's first.
 
-        In the smoke profile, of which nothing is published, there are no others.
+        Published machines that have run all of it together, but none alone, are one row, if all
+        that is timed ran on one of them. In the smoke profile, of which nothing is published, there
+        are no others.
         """
         others = self.workloads.get(name, ()) if every_workload else ()
         distinct = [self.plan.workload, *(w for w in others if w != self.plan.workload)]
-        hosts = () if self.plan.profile.name == "smoke" else self.published
-        rows = [(None, self.plan.workload)] if self.own else []
-        rows += [(host, workload) for host in hosts for workload in distinct]
-        return [self._row(host, workload, name) for host, workload in rows]
+        rows = [self._row(None, self.plan.workload, name)] if self.own else []
+        if self.plan.profile.name != "smoke":
+            for workload in distinct:
+                rows += self._published_rows(workload, name)
+        return rows
+
+    def _published_rows(self, workload: Params, name: str) -> list[Evidence]:
+        rows = [self._row(host, workload, name) for host in self.published]
+        if len(rows) > 1:
+            together = self._row(TOGETHER, workload, name)
+            is_timed = self.plan.project.load(name).runs_alone
+            clocks = {r.run.host for r in together.good(name) if is_timed(r.case.params)}
+            has_more = together.coverage(name) > max(row.coverage(name) for row in rows)
+            if has_more and len(clocks) <= 1:
+                return [together]
+        return rows
+
+    @functools.cached_property
+    def _sources(self) -> Mapping[str | None, Source | None]:
+        every = first_good(*self.published.values()) if self.published else None
+        return {None: self.own, TOGETHER: every, **self.published}
 
     def _row(self, host: str | None, workload: Params, name: str) -> Evidence:
         """A machine's evidence of an experiment, with the most seeds for which it is whole."""
         place = host, frozenset(workload.items())
         if (place, name) not in self._rows:
-            source = self.own if host is None else self.published[host]
+            source = self._sources[host]
             assert source is not None
             row = Evidence(plan=replace(self.plan, workload=workload), source=source, host=host)
             row = self._rows.setdefault(place, row)  # all experiments share what it has looked up
