@@ -77,3 +77,11 @@ def test_the_theme_still_has_the_rule_that_is_left_out():
     (sheet,) = (Path(*material.__path__) / "templates/assets/stylesheets").glob("palette.*.css")
     left_out = hooks.SWITCHING.findall(sheet.read_text())
     assert [rule.count("data-md-color-switching") for rule in left_out] == [3]
+
+
+def test_scripts_are_asked_for_in_their_order_once_a_page_is_drawn():
+    loads = '<script src="a&amp;b.js"></script>\n<script src="c.js" defer></script>\n'
+    made = hooks._drawn_first(f"<head>{loads}</head><body><script>1</script></body>")
+    assert made.startswith("<head></head><body><script>1</script><script>requestAnimationFrame(")
+    assert 'let src of ["a\\u0026b.js", "c.js"])' in made
+    assert hooks._drawn_first("<body></body>") == "<body></body>"

@@ -1,7 +1,7 @@
 """Hooks of `mkdocs build`: they leave out what no reader loads, and mend what the theme forgets.
 
-Left out are source maps, the search stemmers of other languages, and blank space. A page is styled
-whole as few times as can be while it opens, since that is what a phone waits for. The search finds
+Left out are source maps, the search stemmers of other languages, and blank space. A page is drawn
+before scripts come, and styled whole as few times as can be: phones wait for that. The search finds
 words of pages, but not in cells of tables, which alone say nothing, nor in quoted files. A number
 keeps its unit on its line, a sentence its verdict. The page for unknown addresses opens from a
 folder, too, and from any address of a server.
@@ -163,11 +163,12 @@ def on_post_build(config: Any, **_: Any) -> None:
         for path in site.glob(pattern):
             if path.is_file():
                 path.unlink()
+    lost = site / "404.html"
     for path in site.rglob("*.html"):
-        path.write_text(_without_space(_with_labels(path.read_text("utf-8"))), "utf-8")
+        page = _without_space(_with_labels(path.read_text("utf-8")))
+        path.write_text(page if path == lost else _drawn_first(page), "utf-8")
     for path in site.glob("assets/stylesheets/palette.*.css"):
         path.write_text(SWITCHING.sub("", path.read_text("utf-8")), "utf-8")
-    lost = site / "404.html"
     base = urlsplit(config["site_url"] or "/").path
     lost.write_text(not_found(lost.read_text("utf-8"), base), "utf-8")
 
@@ -206,6 +207,19 @@ def _with_labels(page: str) -> str:
     twice = re.compile(r"&amp;(?=#?\w+;)")  # one level less: what is left is escaped once
     page = re.sub(r'(?<=aria-label=")[^"]*', lambda label: twice.sub("&", label[0]), page)
     return page.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+
+
+def _drawn_first(page: str) -> str:
+    """The page with the scripts that it loads asked for once it is drawn, in their order."""
+    loaded = re.compile(r'<script src="([^"]*)"(?: defer)?></script>\n?')
+    if not (sources := [unescape(source) for source in loaded.findall(page)]):
+        return page
+    ask = _script(
+        "requestAnimationFrame(()=>setTimeout(()=>{for(let src of "
+        f"{htmlsafe_json_dumps(sources)})document.body.append("
+        'Object.assign(document.createElement("script"),{src,async:false}))}))'
+    )
+    return loaded.sub("", page).replace("</body>", f"{ask}</body>")
 
 
 def _without_space(page: str) -> str:
