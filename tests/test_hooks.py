@@ -1,6 +1,7 @@
 """What `mkdocs build` does to pages: the search knows words, and a number keeps its unit."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +64,24 @@ def test_a_name_that_the_theme_escapes_twice_is_escaped_once_and_never_less():
         hooks._with_labels('<a aria-label="&amp;quot; onload=1">')
         == '<a aria-label="&quot; onload=1">'
     )
+
+
+def test_indents_and_blank_lines_are_left_out_but_where_they_show():
+    shown = "<pre><code>if x:\n\n    y\n</code></pre>"
+    made = hooks._without_space(f"<p>one\n\n    two\n</p>\n  {shown}\n")
+    assert made == f"<p>one\ntwo\n</p>\n{shown}\n"
+
+
+def test_the_theme_still_has_the_rule_that_is_left_out():
+    material = pytest.importorskip("material")
+    (sheet,) = (Path(*material.__path__) / "templates/assets/stylesheets").glob("palette.*.css")
+    left_out = hooks.SWITCHING.findall(sheet.read_text())
+    assert [rule.count("data-md-color-switching") for rule in left_out] == [3]
+
+
+def test_scripts_are_asked_for_in_their_order_once_a_page_is_drawn():
+    loads = '<script src="a&amp;b.js"></script>\n<script src="c.js" defer></script>\n'
+    made = hooks._drawn_first(f"<head>{loads}</head><body><script>1</script></body>")
+    assert made.startswith("<head></head><body><script>1</script><script>requestAnimationFrame(")
+    assert 'let src of ["a\\u0026b.js", "c.js"])' in made
+    assert hooks._drawn_first("<body></body>") == "<body></body>"

@@ -108,7 +108,7 @@ def test_evidence_of_fewer_seeds_is_whole_and_comes_after_that_of_more(seeded):
     assert shown(seeded, "seeded").host == "another"
 
 
-@pytest.mark.parametrize("timed, host", [(False, TOGETHER), (True, "another")])
+@pytest.mark.parametrize(("timed", "host"), [(False, TOGETHER), (True, "another")])
 def test_machines_that_have_run_a_page_together_are_one_unless_both_have_timed(seeded, timed, host):
     folder = seeded.project.experiments / "seeded"
     write(folder / "page.py", SEEDED.replace('("toy",)', f'("toy",), timed={timed}'))

@@ -187,7 +187,14 @@
   };
 
   const start = () => {
-    document.querySelectorAll("figure.chart").forEach(enhance);
+    const near = new IntersectionObserver((seen) => {
+      for (const { target, isIntersecting } of seen) {
+        if (!isIntersecting) continue;
+        near.unobserve(target);
+        enhance(target);
+      }
+    }, { rootMargin: "50%" });
+    document.querySelectorAll("figure.chart").forEach((figure) => near.observe(figure));
     document.querySelectorAll("figure.explain").forEach(copyLink);
   };
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);

@@ -1,10 +1,10 @@
 """Hooks of `mkdocs build`: they leave out what no reader loads, and mend what the theme forgets.
 
-Left out are source maps, the search stemmers of other languages, and the second copy of the search
-index: the offline plugin writes it as a script, which pages load wherever they are opened from. The
-search finds words of pages, but not in cells of tables, which alone say nothing, nor in quoted
-files. A number keeps its unit on its line, a sentence its verdict. The page for unknown addresses
-opens from a folder, too, and from any address of a server.
+Left out are source maps, the search stemmers of other languages, and blank space. A page is drawn
+before scripts come, and styled whole as few times as can be: phones wait for that. The search finds
+words of pages, but not in cells of tables, which alone say nothing, nor in quoted files. A number
+keeps its unit on its line, a sentence its verdict. The page for unknown addresses opens from a
+folder, too, and from any address of a server.
 """
 
 import logging
@@ -44,6 +44,10 @@ FACE = (  # asked for at once, so that no text moves when it comes; not in a fol
     'if(location.protocol!="file:")document.head.append(Object.assign(document.createElement("link"),'
     '{{rel:"preload",as:"font",crossOrigin:"",href:"{}assets/logbook-serif.woff2"}}))'
 )
+# What the theme does to the root element as it starts: done before there is more to style.
+STARTED = 'document.documentElement.className="js js-focus-visible"'
+# The theme's rule that nothing moves while the palette changes: it styles all anew at each opening.
+SWITCHING = re.compile(r"(?:\[data-md-color-switching\][^,{}]*,?)+{[^}]*}")
 SHAPES = ("answer", "promise", "touch", "ledger")  # elements whose pages look otherwise
 NOT_FOUND = (
     "<h1>There is no such page</h1><p>It was moved, renamed or never written. All questions and "
@@ -137,7 +141,7 @@ def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
     shapes = [f"with-{name} " for name in SHAPES if re.search(rf'class="{name}[ "]', output)]
     output = output.replace('<article class="', '<article class="' + "".join(shapes), 1)
     face = _script(FACE.format("../" * page.url.count("/")))
-    output = output.replace("<head>", f"<head>{face}", 1)
+    output = output.replace("<head>", f"<head>{_script(STARTED)}{face}", 1)
     return output.replace("</head>", "".join(tags) + "</head>", 1)
 
 
@@ -159,9 +163,12 @@ def on_post_build(config: Any, **_: Any) -> None:
         for path in site.glob(pattern):
             if path.is_file():
                 path.unlink()
-    for path in site.rglob("*.html"):
-        path.write_text(_with_labels(path.read_text("utf-8")), "utf-8")
     lost = site / "404.html"
+    for path in site.rglob("*.html"):
+        page = _without_space(_with_labels(path.read_text("utf-8")))
+        path.write_text(page if path == lost else _drawn_first(page), "utf-8")
+    for path in site.glob("assets/stylesheets/palette.*.css"):
+        path.write_text(SWITCHING.sub("", path.read_text("utf-8")), "utf-8")
     base = urlsplit(config["site_url"] or "/").path
     lost.write_text(not_found(lost.read_text("utf-8"), base), "utf-8")
 
@@ -200,3 +207,22 @@ def _with_labels(page: str) -> str:
     twice = re.compile(r"&amp;(?=#?\w+;)")  # one level less: what is left is escaped once
     page = re.sub(r'(?<=aria-label=")[^"]*', lambda label: twice.sub("&", label[0]), page)
     return page.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+
+
+def _drawn_first(page: str) -> str:
+    """The page with the scripts that it loads asked for once it is drawn, in their order."""
+    loaded = re.compile(r'<script src="([^"]*)"(?: defer)?></script>\n?')
+    if not (sources := [unescape(source) for source in loaded.findall(page)]):
+        return page
+    ask = _script(
+        "requestAnimationFrame(()=>setTimeout(()=>{for(let src of "
+        f"{htmlsafe_json_dumps(sources)})document.body.append("
+        'Object.assign(document.createElement("script"),{src,async:false}))}))'
+    )
+    return loaded.sub("", page).replace("</body>", f"{ask}</body>")
+
+
+def _without_space(page: str) -> str:
+    """The page without indents and blank lines, but where they are shown, or a script's."""
+    kept = r"(<(pre|script|style|textarea)\b.*?</\2>)|\s*\n\s*"
+    return re.sub(kept, lambda found: found[1] or "\n", page, flags=re.DOTALL)

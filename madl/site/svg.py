@@ -115,6 +115,7 @@ def minified(svg: str) -> str:
     svg = re.sub(
         r' style="[^"]*"', lambda style: style[0].replace(": ", ":").replace("; ", ";"), svg
     )
+    svg = re.sub(r'<path [^>]*style="fill:none"/>', "", svg)  # the ground, which is the page's
     return re.sub(r">\s+<", "><", svg).replace("<g></g>", "")
 
 

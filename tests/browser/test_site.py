@@ -67,6 +67,21 @@ def test_the_index_of_the_search_is_asked_for_when_somebody_searches(browser, si
     page.close()
 
 
+@pytest.mark.parametrize("name", ["index.html", "labs/lab3_formats.html"])
+def test_a_page_is_styled_whole_at_most_three_times_as_it_opens(browser, address, name):
+    """As the theme starts, five or six times without `hooks`: what a phone waits for most."""
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    tracing, events = page.context.new_cdp_session(page), []
+    tracing.on("Tracing.dataCollected", lambda part: events.extend(part["value"]))
+    tracing.send("Tracing.start", {"categories": "devtools.timeline"})
+    page.goto(address + name, wait_until="networkidle")
+    with page.expect_event("close"):
+        tracing.on("Tracing.tracingComplete", lambda _: page.close())
+        tracing.send("Tracing.end")
+    styled = [e["args"]["elementCount"] for e in events if e["name"] == "UpdateLayoutTree"]
+    assert sum(count > 0.9 * max(styled) for count in styled) <= 3
+
+
 def test_the_matrix_has_every_page(site):
     built = {str(path.relative_to(site)) for path in site.rglob("*.html")}
     assert {name for name in built if "records/" not in name} == set(PAGES)

@@ -50,6 +50,7 @@ HOUSE = {
     **{f"{axis}tick.major.size": 0 for axis in "xy"},
     **{f"{axis}tick.major.pad": 5 for axis in "xy"},
 }
+PLOTTED = 0.75  # of a drawing's height the part that is not its axis, about
 LABEL = 150.0  # the width of a line's name beside the plot, at most
 MOVED = 40.0  # how far up or down a name may stand from its line's end
 
@@ -88,7 +89,7 @@ def _plot(chart: Chart, size: Size) -> Plot:
     own = any(mark.kind == "cells" for mark in chart.marks)  # names below each panel
     for i, panel in enumerate(panels):
         _ticks(panel, chart.x, panel.wide)
-        _ticks(panel, chart.y, height * 0.75 / down)
+        _ticks(panel, chart.y, height * PLOTTED / down)
         panel.ax.tick_params(labelbottom=own or i + across >= len(panels))
     _name_axes(figure, chart, size)
     direct: set[str] = set()
@@ -167,14 +168,17 @@ def _name_panels(panels: Sequence[Panel]) -> set[str]:
 
 def _height(chart: Chart, size: Size, down: int) -> float:
     """The height of the drawing, with this many rows of panels."""
-    if size.is_thumbnail:
-        return size.height
     if chart.is_horizontal:
         room, names = size.width * 0.38, categories(chart, chart.y)
         lines = max(len(wrapped(name, FONT, room)) for name in names)
+        if size.is_thumbnail:  # half as high again, if names need it
+            high = len(names) * (lines * (LINE - 2) + 2) / PLOTTED
+            return min(max(size.height, high), size.height * 1.5)
         many = len({m.label for m in chart.marks if m.kind == "bars" and not m.stacked})
         step = max(24.0, 17.0 * many + 8, LINE * lines + 6)
         return (len(names) * step + (44.0 if chart.facet else 20.0)) * down + 70
+    if size.is_thumbnail:
+        return size.height
     if down == 1:
         return size.height if chart.facet is None else min(size.height, 260)
     return 150.0 * down + 60
@@ -255,14 +259,19 @@ def power(value: float, _: int | None = None) -> str:
 def _names(panel: Panel, shown: Axis, room: float) -> list[str]:
     """The names at a category axis, wrapped to `room`; on x, they are turned if one does not fit.
 
-    On a thumbnail they are cut, or empty if there is no room at all.
+    On a thumbnail they are shortened if they must be, or empty if there is no room at all.
     """
     names, size = categories(panel.chart, shown), panel.size
     is_x = shown is panel.chart.x
     if size.is_thumbnail and room < (40 if is_x else LINE - 2):
         return [""] * len(names)
     if size.is_thumbnail and not is_x:
-        return [cut(name, FONT, size.width * 0.5) for name in names]
+        lines = [wrapped(name, FONT, size.width * 0.38) for name in names]
+        if max(map(len, lines)) * (LINE - 2) <= room:
+            return ["\n".join(each) for each in lines]
+        short = [brief(name, FONT, size.width * 0.5) for name in names]
+        alike = len({*short}) < len(names)
+        return [cut(name, FONT, size.width * 0.5) for name in names] if alike else short
     lines = [wrapped(name, FONT, room if is_x else size.width * 0.38) for name in names]
     if size.is_thumbnail:
         two = ([first, " ".join(rest)] for first, *rest in lines)
