@@ -69,19 +69,22 @@ def test_a_name_that_the_theme_escapes_twice_is_escaped_once_and_never_less():
 def test_indents_and_blank_lines_are_left_out_but_where_they_show():
     shown = "<pre><code>if x:\n\n    y\n</code></pre>"
     made = hooks._without_space(f"<p>one\n\n    two\n</p>\n  {shown}\n")
-    assert made == f"<p>one\ntwo\n</p>\n{shown}\n"
+    assert made == f"<p>one\n two\n </p>\n {shown}\n "
 
 
-def test_the_theme_still_has_the_rule_that_is_left_out():
+def test_the_theme_still_has_what_is_left_out_of_it():
     material = pytest.importorskip("material")
-    (sheet,) = (Path(*material.__path__) / "templates/assets/stylesheets").glob("palette.*.css")
-    left_out = hooks.SWITCHING.findall(sheet.read_text())
+    assets = Path(*material.__path__) / "templates/assets"
+    (sheet,) = assets.glob("stylesheets/palette.*.css")
+    left_out = hooks.SWITCHING.findall(sheet.read_text("utf-8"))
     assert [rule.count("data-md-color-switching") for rule in left_out] == [3]
+    (script,) = assets.glob("javascripts/bundle.*.js")
+    assert script.read_text("utf-8").count(hooks.SCHEME) == 1
 
 
 def test_scripts_are_asked_for_in_their_order_once_a_page_is_drawn():
     loads = '<script src="a&amp;b.js"></script>\n<script src="c.js" defer></script>\n'
     made = hooks._drawn_first(f"<head>{loads}</head><body><script>1</script></body>")
     assert made.startswith("<head></head><body><script>1</script><script>requestAnimationFrame(")
-    assert 'let src of ["a\\u0026b.js", "c.js"])' in made
+    assert 'const src of ["a\\u0026b.js", "c.js"])' in made
     assert hooks._drawn_first("<body></body>") == "<body></body>"

@@ -74,9 +74,10 @@
       else box.removeAttribute("tabindex");
     }
   });
-  addEventListener("load", () => document.querySelectorAll(boxes).forEach((box) => watch.observe(box)));
-
-  const start = () => document.querySelectorAll(".explorer, .sortable").forEach(enhance);
+  const start = () => {
+    document.querySelectorAll(".explorer, .sortable").forEach(enhance);
+    document.querySelectorAll(boxes).forEach((box) => watch.observe(box));
+  };
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
   else start();
 })();

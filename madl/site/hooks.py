@@ -44,10 +44,12 @@ FACE = (  # asked for at once, so that no text moves when it comes; not in a fol
     'if(location.protocol!="file:")document.head.append(Object.assign(document.createElement("link"),'
     '{{rel:"preload",as:"font",crossOrigin:"",href:"{}assets/logbook-serif.woff2"}}))'
 )
-# What the theme does to the root element as it starts: done before there is more to style.
+# What makes browsers style all of a page anew each time that it opens. What the theme's script does
+# to the root element is done before there is more; its rule that nothing moves while the palette
+# changes is left out; its tag of the colour scheme has a name that means nothing: see `face.css`.
 STARTED = 'document.documentElement.className="js js-focus-visible"'
-# The theme's rule that nothing moves while the palette changes: it styles all anew at each opening.
 SWITCHING = re.compile(r"(?:\[data-md-color-switching\][^,{}]*,?)+{[^}]*}")
+SCHEME = '{name:"color-scheme"}'
 SHAPES = ("answer", "promise", "touch", "ledger")  # elements whose pages look otherwise
 NOT_FOUND = (
     "<h1>There is no such page</h1><p>It was moved, renamed or never written. All questions and "
@@ -169,6 +171,8 @@ def on_post_build(config: Any, **_: Any) -> None:
         path.write_text(page if path == lost else _drawn_first(page), "utf-8")
     for path in site.glob("assets/stylesheets/palette.*.css"):
         path.write_text(SWITCHING.sub("", path.read_text("utf-8")), "utf-8")
+    for path in site.glob("assets/javascripts/bundle.*.js"):
+        path.write_text(path.read_text("utf-8").replace(SCHEME, '{name:"the-scheme"}'), "utf-8")
     base = urlsplit(config["site_url"] or "/").path
     lost.write_text(not_found(lost.read_text("utf-8"), base), "utf-8")
 
@@ -210,19 +214,25 @@ def _with_labels(page: str) -> str:
 
 
 def _drawn_first(page: str) -> str:
-    """The page with the scripts that it loads asked for once it is drawn, in their order."""
+    """The page with the scripts that it loads asked for once it is drawn, in their order.
+
+    The theme's own waits for an event of a page that has been read, which then is over.
+    """
     loaded = re.compile(r'<script src="([^"]*)"(?: defer)?></script>\n?')
     if not (sources := [unescape(source) for source in loaded.findall(page)]):
         return page
-    ask = _script(
-        "requestAnimationFrame(()=>setTimeout(()=>{for(let src of "
-        f"{htmlsafe_json_dumps(sources)})document.body.append("
-        'Object.assign(document.createElement("script"),{src,async:false}))}))'
-    )
-    return loaded.sub("", page).replace("</body>", f"{ask}</body>")
+    ask = f"""requestAnimationFrame(()=>setTimeout(()=>{{
+for(const src of {htmlsafe_json_dumps(sources)}){{
+const script=Object.assign(document.createElement("script"),{{src,async:false}});
+if(src.includes("bundle"))script.onload=()=>document.dispatchEvent(new Event("DOMContentLoaded"));
+document.body.append(script)}}}}))"""
+    return loaded.sub("", page).replace("</body>", f"{_script(ask)}</body>")
 
 
 def _without_space(page: str) -> str:
-    """The page without indents and blank lines, but where they are shown, or a script's."""
+    """The page without indents and blank lines, but where they are shown, or a script's.
+
+    Two characters are left of them, as axe takes a single one between words for none.
+    """
     kept = r"(<(pre|script|style|textarea)\b.*?</\2>)|\s*\n\s*"
-    return re.sub(kept, lambda found: found[1] or "\n", page, flags=re.DOTALL)
+    return re.sub(kept, lambda found: found[1] or "\n ", page, flags=re.DOTALL)

@@ -35,7 +35,7 @@ from madl.logbook.stats import MODELS
 from madl.logbook.values import Unit
 from madl.running.views import NOT_RUN, Page, View
 from madl.site import intervals
-from madl.site.disagreements import disagreement
+from madl.site.disagreements import OtherRun, disagreement
 from madl.site.markup import chip, html, inline, words
 
 VERDICTS = ("supported", "refuted", "undecided")
@@ -146,7 +146,7 @@ def claim_block(page: Page, template: str, name: str, *, marked: bool = True) ->
     if run := disagreement(page, name):
         elsewhere = signed(run.other.comparison.effect, run.other.comparison.unit)
         fields |= {"disagrees": True, "elsewhere": elsewhere, "place": run.place}
-        fields["mark"] = mark(result, disagrees=True) if marked else ""
+        fields["mark"] = mark(result, run) if marked else ""
     return fields
 
 
@@ -156,9 +156,11 @@ def effect_size(result: Result) -> str:
 
 
 def smallest_effect(result: Result) -> str:
-    """The smallest effect that could have been decided: "1.2 points", "a factor of 1.3"."""
-    unit = result.comparison.unit
-    text = magnitude(result.smallest, unit)
+    """The smallest effect that could have been decided, beyond a margin if the hypothesis has one:
+    "1.2 points", "a factor of 1.3"."""
+    assert result.contrast is not None
+    margin, unit = max(map(abs, result.contrast.boundaries)), result.comparison.unit
+    text = magnitude(margin + result.smallest, unit)
     return f"a factor of {text.split()[0]}" if unit is Unit.TIMES else text
 
 
@@ -228,15 +230,16 @@ class NumberLink:
         return html(link, self.folder, Markup(number.name), hover, text)
 
 
-def mark(result: Result, *, disagrees: bool = False) -> Markup:
-    """Whether the claim was decided, or that runs disagree, as a small label that leads to the
-    claim's row in the table of claims.
+def mark(result: Result, elsewhere: OtherRun | None = None) -> Markup:
+    """Whether the claim was decided, or that it came out otherwise elsewhere, as a small label that
+    leads to the claim's row in the table of claims.
     """
     assert result.verdict is not None
-    kind, sign = result.verdict.replace(" ", "-"), MARKS[result.verdict]
-    if disagrees:
-        kind, sign = "disagree", "≠ runs disagree"
-    says = f"{sign}: {result.verdict}{' here' * disagrees}, how sure"
+    kind, sign, here = result.verdict.replace(" ", "-"), MARKS[result.verdict], ""
+    if elsewhere:
+        is_size = elsewhere.other.verdict == result.verdict
+        kind, sign, here = "disagree", "≠ size differs" if is_size else "≠ runs disagree", " here"
+    says = f"{sign}: {result.verdict}{here}, how sure"
     link = '<a class="mark {}" href="#claim-{}" data-n="{}" aria-label="{}">{}</a>'
     return html(link, kind, Markup(result.name), says, says, sign)
 
@@ -297,7 +300,8 @@ def _claim_row(result: Result, folder: str, family: int) -> Markup:
     facts = [f"{with_interval(result)}, the {100 * result.coverage:.3g} % interval"]
     facts.append(agreement(result))
     if result.verdict == "undecided":
-        facts.append(f"{smallest_effect(result)} would be decided in four of five such studies")
+        effect = f"a true effect of {smallest_effect(result)}"
+        facts.append(f"{effect} would be decided in four of five such studies")
     if comparison.unit is Unit.TIMES:
         noun = comparison.population
         facts.append(f"one more of such {noun}: {bracketed(comparison.prediction, Unit.TIMES)}")

@@ -41,6 +41,9 @@ SEEN = """async () => {
   };
 }"""
 
+RAN = """document.readyState === "complete" && (document.documentElement.matches(".evidence")
+  || window.document$ && [...document.querySelectorAll("script[src]")].every((e) => e.ran))"""
+
 UNFOLD = "document.querySelectorAll('main details').forEach((fold) => (fold.open = true))"
 
 
@@ -90,8 +93,10 @@ def opened(browser, url: str, *, width: int = 1280, scheme: str = "light", failu
     page.on("console", lambda said: failures.append(said.text) if said.type == "error" else None)
     page.on("request", lambda r: None if r.url.startswith(own) else failures.append(r.url))
     page.on("response", lambda r: failures.append(r.url) if r.status >= 400 else None)
+    page.add_init_script("document.addEventListener('load', (e) => (e.target.ran = true), true)")
     page.goto(url)
-    page.wait_for_load_state("load")
+    if more.get("java_script_enabled", True):
+        page.wait_for_function(RAN)
     return page
 
 
