@@ -47,6 +47,8 @@ from madl.site import (
 from madl.site.markup import chip, inline, words
 from madl.training import workloads
 
+STATUS = {"answered": "question answered", "partly": "question partly answered"}
+
 
 @dataclass
 class PageCalls:
@@ -271,7 +273,7 @@ class PageCalls:
             parts.append(view.progress)
         if page.again and (line := page.again.line()):
             parts.append(words(line.rstrip(".")))
-        status = f"{chip(page.status)} " if page.questions else ""
+        status = f"{chip(page.status, STATUS.get(page.status, ''))} " if page.questions else ""
         return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
 
     def figure(self, name: str, caption: str = "", caller: Callable[[], str] | None = None) -> str:
