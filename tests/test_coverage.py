@@ -28,7 +28,7 @@ def written(plan, name: str) -> str:
     return (plan.project.docs / name).read_text()
 
 
-def test_part_of_what_was_asked_makes_the_page_partly_and_is_counted_everywown(plan):
+def test_part_of_what_was_asked_makes_the_page_partly_and_is_counted_everywhere(plan):
     plan = asking(plan, '"numbers", x = [0, 1, 9]')
     row = write(plan)
     assert own(plan).is_complete("toy")
@@ -37,7 +37,7 @@ def test_part_of_what_was_asked_makes_the_page_partly_and_is_counted_everywown(p
         text = (plan.project.docs / name).read_text()
         line = next(line for line in text.splitlines() if place in line)
         assert "2 of 3 numbers" in line
-        assert '<span class="chip partly">partly</span>' in line
+        assert 'class="chip partly"' in line
     kept = json.loads((plan.project.docs / "ledger.json").read_text())["questions"][0]
     assert kept["status"] == "partly"
     assert kept["coverage"] == [{"what": "numbers", "asked": 3, "run": 2}]

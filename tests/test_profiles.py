@@ -81,7 +81,7 @@ def test_quick_runs_cases_of_full_alone_and_nothing_that_published_choices_stand
     assert (page.again.run, page.again.cases) == (1, 5)
 
 
-def test_a_sample_that_cannot_be_chosen_says_wown(plan):
+def test_a_sample_that_cannot_be_chosen_says_where(plan):
     path = plan.project.experiments / "toy" / "page.py"
     path.write_text(path.read_text().replace("    return True", '    return params["no"]'))
     with pytest.raises(MadlError, match=r"toy/page.py, line \d+: which cases are quick: KeyError"):

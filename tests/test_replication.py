@@ -188,6 +188,7 @@ def test_further_seeds_run_what_primary_claims_read_and_judge_those_alone(plan):
     (page,) = pages(mine, store)
     assert page.view.results["grows"].comparison.units == 20
     assert len(page.view.records) == 15  # figures and numbers are of the plan's own
+    assert len(page.view._records_and([]).and_further) == 15 + 10  # but where one asks for more
     calls = PageCalls(project, page)
     assert calls.command(case.key for case in cases).endswith(
         "\npython cli.py run toy --only claims"

@@ -190,10 +190,11 @@ page.numbers(
 @page.chart
 def lost(r: Records) -> Chart:
     """Test accuracy of every other way of training minus that of full fine-tuning."""
-    ways = [way for way in design.WAYS if way != design.FULL]
-    worst = min(worst_effect(r, way) for way in ways)
+    judged = {way: r for way in design.WAYS if way != design.FULL}
+    judged[design.MIDDLE] = r.and_further
+    worst = min(worst_effect(on, way) for way, on in judged.items())
     return Chart(
-        [{"trained": way, "difference": trained(r, way) - full(r)} for way in ways],
+        [{"trained": way, "difference": trained(on, way) - full(on)} for way, on in judged.items()],
         x=linear("difference", "test accuracy over full fine-tuning's", "points", factor=100),
         y=category("trained"),
         marks=[span(worst, -design.MARGIN, "over a point less"), intervals("difference")],

@@ -150,15 +150,23 @@ class Records(Sequence[Record]):
         missing: Iterable[Case] = (),
         *,
         tuning: "Records | None" = None,
+        further: Iterable[Record] = (),
     ) -> None:
         self._records = tuple(records)
         self.missing = tuple(missing)
         self._tuning = tuning
+        self._further = tuple(further)
 
     @property
     def tuning(self) -> "Records":
         """The page's records on the tuning seed; `self` holds those on the confirming seeds."""
         return self._tuning or Records()
+
+    @property
+    def and_further(self) -> "Records":
+        """Of a chart or table: the page's records, and those on which primary claims are judged
+        beside them, of further seeds and sittings."""
+        return Records((*self, *self._further), self.missing, tuning=self._tuning)
 
     @overload
     def __getitem__(self, index: int) -> Record: ...

@@ -337,15 +337,18 @@ class View:
         }
 
     def _records_and(self, names: Sequence[str]) -> Records:
-        """The page's records, and all results that these further experiments have."""
-        return self._with(record for _, record in self._results(names) if record)
+        """The page's records, and all results that these other experiments have."""
+        others = (record for _, record in self._results(names) if record)
+        return self._with(others, further=map(sealed, self.further))
 
-    def _with(self, further: Iterable[Record]) -> Records:
+    def _with(self, more: Iterable[Record], **further: Iterable[Record]) -> Records:
         """The page's records, and these as well."""
-        records, tuning = map(sealed, further), self.records.tuning
-        return Records((*self.records, *records), self.records.missing, tuning=tuning)
+        records, tuning = (*self.records, *map(sealed, more)), self.records.tuning
+        return Records(records, self.records.missing, tuning=tuning, **further)
 
-    def _make(self, name: str, make: Callable[[Records], Any], reads: Sequence[str] = ()) -> Any:
+    def _make(
+        self, name: str, make: Callable[[Records], Any], reads: Sequence[str] | None = None
+    ) -> Any:
         """The number, chart or table that `make` returns; None if empty, failed or unmeasured."""
         try:
             value = self._try(name, make, reads)
@@ -354,7 +357,7 @@ class View:
         return value if isinstance(value, Chart) else value or None
 
     def _try(
-        self, subject: str, make: Callable[[Records], T], reads: Sequence[str] = ()
+        self, subject: str, make: Callable[[Records], T], reads: Sequence[str] | None = None
     ) -> T | None:
         """The value that `make` returns; None if it fails, which is noted.
 
@@ -363,7 +366,7 @@ class View:
         """
         mistakes = (NoSuchValue, Unplanned) if self._has_all and not reads else (NoSuchValue,)
         try:
-            value = make(self._records_and(reads) if reads else self.records)
+            value = make(self.records if reads is None else self._records_and(reads))
             if value is None:
                 raise TypeError("it returns nothing")
             return value

@@ -49,6 +49,7 @@ from madl.site.markup import chip, inline, words
 from madl.training import workloads
 
 ON_GPU = "python cli.py run --only cuda --within 15"
+STATUS = {"answered": "question answered", "partly": "question partly answered"}
 
 
 @dataclass
@@ -276,7 +277,7 @@ class PageCalls:
             parts.append(f"a CUDA GPU lacks here; on one, <code>{ON_GPU}</code> takes 15 minutes")
         if page.again and (line := page.again.line()):
             parts.append(words(line.rstrip(".")))
-        status = f"{chip(page.status)} " if page.questions else ""
+        status = f"{chip(page.status, STATUS.get(page.status, ''))} " if page.questions else ""
         return f'<p class="facts">{status}{" · ".join(parts)}</p>\n'
 
     def figure(self, name: str, caption: str = "", caller: Callable[[], str] | None = None) -> str:

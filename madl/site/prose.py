@@ -3,8 +3,8 @@
     {% claim "training_on_wins_back_accuracy" %}
       {% supported %}At four bits, training on wins back {{ effect }}.
       {% refuted %}At four bits, training on costs {{ effect }}.
-      {% undecided %}At four bits, training on changes accuracy by less than {{ smallest }}, the
-      smallest effect that these models can show.
+      {% undecided %}At four bits, we could not tell whether training on helps; we could have
+      detected {{ smallest }}.
       {% disagree %}Training on gives {{ here }} here, {{ elsewhere }} on {{ place }}.
     {% endclaim %}
 
