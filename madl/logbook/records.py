@@ -164,8 +164,8 @@ class Records(Sequence[Record]):
 
     @property
     def and_further(self) -> "Records":
-        """Of a chart or table: the page's records, and those on which primary claims are judged
-        beside them, of further seeds and sittings."""
+        """These, and those of further seeds and sittings, on which primary claims are judged, too;
+        none in what claims and numbers read."""
         return Records((*self, *self._further), self.missing, tuning=self._tuning)
 
     @overload
