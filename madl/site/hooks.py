@@ -235,4 +235,4 @@ def _without_space(page: str) -> str:
     Two characters are left of them, as axe takes a single one between words for none.
     """
     kept = r"(<(pre|script|style|textarea)\b.*?</\2>)|\s*\n\s*"
-    return re.sub(kept, lambda found: found[1] or "\n ", page, flags=re.DOTALL)
+    return re.sub(kept, lambda match: match[1] or "\n ", page, flags=re.DOTALL)
