@@ -33,11 +33,15 @@ def test_part_of_what_was_asked_makes_the_page_partly_and_is_counted_everywhere(
     row = write(plan)
     assert own(plan).is_complete("toy")
     assert row["status"] == "partly"
-    for name, place in (("labs/toy.md", "facts"), ("ledger.md", "9.1 Squares")):
+    page, ledger = (
+        ("labs/toy.md", "facts", "question partly answered"),
+        ("ledger.md", "9.1 Squares", "partly"),
+    )
+    for name, place, label in (page, ledger):
         text = (plan.project.docs / name).read_text()
         line = next(line for line in text.splitlines() if place in line)
         assert "2 of 3 numbers" in line
-        assert 'class="chip partly"' in line
+        assert f'<span class="chip partly">{label}</span>' in line
     kept = json.loads((plan.project.docs / "ledger.json").read_text())["questions"][0]
     assert kept["status"] == "partly"
     assert kept["coverage"] == [{"what": "numbers", "asked": 3, "run": 2}]

@@ -170,6 +170,30 @@ def test_texts_stand_apart_and_colours_are_variables_that_the_sheet_defines(name
     assert SMALL * 358 / NARROW.width >= 11
 
 
+def test_names_of_points_that_stand_close_keep_off_all_bars():
+    rows = [
+        {"format": f"format {i}", "size": 50 + 4 * i, "error": an_estimate(0.5, 0.03)}
+        for i in range(3)
+    ]
+    marks = [points("error", text="format")]
+    chart = Chart(
+        rows, x=linear("size", limits=(0, 200)), y=percent("error", limits=(30, 70)), marks=marks
+    )
+    wide, _ = drawings(svg.figure(chart, id="f", caption="c"))
+    names = [t for t in wide.iter("text") if (t.text or "").startswith("format ")]
+    assert len(names) == 3
+    bars_ = [
+        tuple(map(float, ends))
+        for path in wide.iter("path")
+        if "stroke-width:1.6" in path.get("style", "")
+        for ends in re.findall(r"M (\S+) (\S+) L \S+ (\S+)", path.get("d", ""))
+    ]
+    assert len(bars_) == 3
+    for left, right, top, bottom in boxes(wide):
+        for x, *ends in bars_:
+            assert not (left < x < right and top < max(ends) and min(ends) < bottom)
+
+
 def test_the_same_chart_gives_the_same_bytes_whoever_draws_it():
     import matplotlib
 

@@ -4,6 +4,7 @@ Nothing is fetched, so that a page opened from a folder works, too. A page witho
 loads none of this, and without JavaScript the drawing is complete.
 """
 
+import re
 from collections.abc import Sequence
 
 from jinja2.utils import htmlsafe_json_dumps
@@ -15,18 +16,19 @@ SHARED = "explain"
 OWN = "explain.js"  # of a page that has a toy, in its folder
 
 
-def live(rows: Sequence[Row], script: str, *, up: str) -> str:
-    """The HTML that ends an interactive figure: its rows as JSON, the style sheet and the scripts.
+def sheet(up: str) -> str:
+    """The HTML that begins an interactive figure; `up` leads from the page to that of `assets`."""
+    return f'<link rel="stylesheet" href="{up}assets/{SHARED}.css">\n'
 
-    `script` is the address of the page's own script; `up` leads from the page to the folder that
-    holds `assets`.
+
+def live(rows: Sequence[Row], script: str, *, up: str) -> str:
+    """The HTML that ends an interactive figure: its rows as JSON, and the scripts.
+
+    `script` is the address of the page's own script; `up` is that of `sheet`.
     """
     names = (f"{up}assets/{SHARED}.js", script)
     scripts = "".join(f'<script src="{name}" defer></script>' for name in names)
-    return (
-        f'<script type="application/json">{data(rows)}</script>\n'
-        f'<link rel="stylesheet" href="{up}assets/{SHARED}.css">{scripts}\n'
-    )
+    return f'<script type="application/json">{data(rows)}</script>{scripts}\n'
 
 
 def data(rows: Sequence[Row]) -> str:
@@ -34,3 +36,9 @@ def data(rows: Sequence[Row]) -> str:
     flat = data_rows(rows)
     columns = {name: [row[name] for row in flat] for name in flat[0]}
     return htmlsafe_json_dumps(columns, ensure_ascii=False, separators=(",", ":"))
+
+
+def num_controls(script: str, name: str) -> int:
+    """The number of controls that a page's script gives the drawing of this name."""
+    own = script.partition(f'explain("{name}"')[2].partition('explain("')[0]
+    return len(re.findall(r"\b(?:slider|choice|check)\(", own))

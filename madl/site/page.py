@@ -29,7 +29,7 @@ from madl.logbook.records import Record, Row, Run, sort_key
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, Unit, number, pluralize
 from madl.machine.device import missing_device
-from madl.running.project import Project
+from madl.running.project import RESTORE, Project
 from madl.running.reruns import accuracies
 from madl.running.views import NOT_RUN, Page, View
 from madl.site import (
@@ -300,14 +300,17 @@ class PageCalls:
         drawing = self.page.view.experiment.shown[name]
         assert drawing.panels is not None
         assert drawing.alt is not None
-        look, live = 'class="drawing"', ""
+        look, sheet, live = 'class="drawing"', "", ""
         if drawing.script:
-            look = f'class="drawing explain" data-explain="{drawing.script}"'
+            toy = read_text(self.project.experiments / self.page.name / explain.OWN, RESTORE)
+            room = f"--controls: {explain.num_controls(toy, drawing.script)}"
+            look = f'class="drawing explain" data-explain="{drawing.script}" style="{room}"'
+            sheet = explain.sheet(up)
             live = explain.live(content, f"{figures}/{explain.OWN}", up=up)
         heading = f'<p class="title">{title}</p>\n' if title else ""
         return (
             f'<figure id="{id}" {look} aria-label="{words(drawing.alt(content))}" '
-            f"data-search-exclude>\n{heading}{_panels(drawing.panels(content))}\n"
+            f"data-search-exclude>\n{sheet}{heading}{_panels(drawing.panels(content))}\n"
             f"<figcaption>{inline(caption)} "
             f'<a href="{data}" download>Data (CSV)</a></figcaption>\n{live}</figure>\n'
         )

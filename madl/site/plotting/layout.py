@@ -366,7 +366,10 @@ SIDES = {"left": 0.0, "center": 0.5, "right": 1.0}
 
 
 def _name_points(panel: Panel) -> None:
-    """Write points' own names beside them; one that would cover something is left out."""
+    """Write points' own names beside them, or at an end of their bar if that is all that is free.
+
+    A name that would cover something else than a bar at all of these places is left out.
+    """
     named = [mark for mark in panel.chart.marks if mark.text is not None and mark.kind == "points"]
     if not named:
         return
@@ -382,11 +385,24 @@ def _name_points(panel: Panel) -> None:
         if mark.kind == "level" and (value := panel.place(mark.value, panel.chart.y)) is not None:
             level = transform((panel.ax.get_xlim()[0], value))[1]
             taken.append(Bbox.from_bounds(frame.x0, level - 1, frame.width, 2))
-    bars = [Bbox(transform(bar)).padded(2) for mark in named for bar in marks.bars_of(panel, mark)]
+    bars = [
+        Bbox(transform(bar)).padded(4)
+        for mark in named
+        for series in panel.series(mark).values()
+        for bar in marks.bars_of(panel, mark, panel.inside(series), with_dots=True)
+    ]
     for x, y, text, (left, bottom) in points:
         wide = width(text, SMALL)
         free = list[tuple[bool, Bbox, float, float, str]]()
-        for dx, dy, side, down in PLACES if text else ():
+        own = [bar for bar in bars if bar.contains(left, bottom)]
+        top = max((bar.y1 - bottom for bar in own), default=0) + 2
+        foot = min((bar.y0 - bottom for bar in own), default=0) - 2
+        at_ends = [
+            (dx, dy, side, down)
+            for dx, side in ((0, "center"), (-5, "left"), (5, "right"))
+            for dy, down in ((top, 0.0), (foot, 1.0))
+        ]
+        for dx, dy, side, down in (*PLACES, *at_ends) if text else ():
             move = dx - SIDES[side] * wide, dy - down * SMALL
             box = Bbox.from_bounds(left + move[0], bottom + move[1], wide, SMALL)
             is_in = box.x0 > frame.x0 and box.y0 > frame.y0 and box.x1 <= panel.size.width

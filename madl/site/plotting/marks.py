@@ -193,7 +193,7 @@ def _points(panel: Panel, mark: Mark) -> None:
     for name, points in panel.series(mark).items():
         dx, dy = panel.xy(_shift(panel, name), 0.0)
         points = [(x + dx, y + dy, row) for x, y, row in points]
-        _draw_bars(panel, name, _bars_of(panel, mark, points))
+        _draw_bars(panel, name, bars_of(panel, mark, points))
         _dots(panel, name, [(x, y, row[x_column], row[y_column]) for x, y, row in points])
         _markers(panel, name, mark, panel.inside(points))
 
@@ -211,20 +211,27 @@ def _draw_bars(panel: Panel, name: str, bars: Sequence[Bar]) -> None:
         panel.ax.plot(xs, ys, clip_on=panel.clips, gid=panel.tag(name), **thin)
 
 
-def bars_of(panel: Panel, mark: Mark) -> list[Bar]:
-    """The bars of the intervals of a mark's points, in the axes' units."""
-    series = panel.series(mark).values()
-    return [bar for points in series for bar in _bars_of(panel, mark, points)]
+def bars_of(
+    panel: Panel, mark: Mark, points: Sequence[tuple[float, float, Row]], *, with_dots: bool = False
+) -> list[Bar]:
+    """The bars of the intervals of a mark's points, in the axes' units.
 
+    Those `with_dots` reach as far as the small dots of a point's units.
+    """
 
-def _bars_of(panel: Panel, mark: Mark, points: Sequence[tuple[float, float, Row]]) -> list[Bar]:
+    def ends(cell: Any, axis: Axis) -> tuple[float, float] | None:
+        if (found := ends_of(cell, axis)) is None or not with_dots:
+            return found
+        dots = [value * axis.factor for value in charts.each_of(cell)]
+        return min([found[0], *dots]), max([found[1], *dots])
+
     x_column, y_column = columns(panel.chart, mark)
     bars: list[Bar] = []
     for x, y, row in points:
-        if ends := ends_of(row[y_column], panel.chart.y):
-            bars.append(((x, ends[0]), (x, ends[1])))
-        if ends := ends_of(row[x_column], panel.chart.x):
-            bars.append(((ends[0], y), (ends[1], y)))
+        if of_y := ends(row[y_column], panel.chart.y):
+            bars.append(((x, of_y[0]), (x, of_y[1])))
+        if of_x := ends(row[x_column], panel.chart.x):
+            bars.append(((of_x[0], y), (of_x[1], y)))
     return bars
 
 
