@@ -220,10 +220,10 @@ def bars_of(
     """
 
     def ends(cell: Any, axis: Axis) -> tuple[float, float] | None:
-        if (found := ends_of(cell, axis)) is None or not with_dots:
-            return found
+        if (interval := ends_of(cell, axis)) is None or not with_dots:
+            return interval
         dots = [value * axis.factor for value in charts.each_of(cell)]
-        return min([found[0], *dots]), max([found[1], *dots])
+        return min([interval[0], *dots]), max([interval[1], *dots])
 
     x_column, y_column = columns(panel.chart, mark)
     bars: list[Bar] = []
