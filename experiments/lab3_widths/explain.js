@@ -1,5 +1,5 @@
 /* The bits of each layer, what they take of a budget, and how far they move a loss. Words are those of page.py. */
-explain("budget", ({ figure, rows, set, choice }) => {
+explain("budget", ({ figure, rows, set, choice, make }) => {
   const svg = figure.querySelector("svg");
   const [narrow, rival, budget] = ["narrow", "rival", "budget"].map((name) => Number(svg.dataset[name]));
   const widths = svg.dataset.widths.split(",").map(Number);
@@ -13,12 +13,13 @@ explain("budget", ({ figure, rows, set, choice }) => {
   let bits = mixes.ordered;
 
   const show = () => {
+    own.value = bits.join("");
     for (const cell of svg.querySelectorAll(".cell")) {
-      const own = bits[Number(cell.dataset.layer)];
-      cell.classList.toggle("narrow", own === narrow);
-      cell.querySelector("text").textContent = own;
+      const width = bits[Number(cell.dataset.layer)];
+      cell.classList.toggle("narrow", width === narrow);
+      cell.querySelector("text").textContent = width;
     }
-    const few = bits.filter((own) => own === narrow).length;
+    const few = bits.filter((width) => width === narrow).length;
     const mean = sum((row, i) => bits[i] * row.weights) / sum((row) => row.weights);
     figure.classList.toggle("wrong", mean > budget);
     set({
@@ -38,11 +39,19 @@ explain("budget", ({ figure, rows, set, choice }) => {
     bits = mixes[mix.value];
     show();
   });
+  /* Each layer's width, a digit, so that the address tells the layers that were changed. */
+  const own = make("input", { type: "hidden" });
+  own.addEventListener("input", () => {
+    const given = [...own.value].map(Number);
+    if (given.length === rows.length && given.every((width) => widths.includes(width))) bits = given;
+    show();
+  });
+  figure.querySelector(".tools").append(own);
   svg.addEventListener("click", ({ target }) => {
     const layer = target.closest(".cell")?.dataset.layer;
     if (layer === undefined) return;
-    const fewer = (own) => widths.at(widths.indexOf(own) - 1); // from the fewest back to the most
-    bits = bits.map((own, i) => (i === Number(layer) ? fewer(own) : own));
+    const fewer = (width) => widths.at(widths.indexOf(width) - 1); // from the fewest back to the most
+    bits = bits.map((width, i) => (i === Number(layer) ? fewer(width) : width));
     show();
   });
   show();

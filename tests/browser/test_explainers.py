@@ -118,18 +118,20 @@ def test_a_block_a_warp_and_any_mapping_are_chosen_and_drawn(explained):
             assert figure.locator("[data-part=warps] > g").count() in (9, 33)
 
 
-def test_what_is_drawn_follows_its_controls(explained):
+def test_what_is_drawn_follows_its_controls(explained, browser):
     _, figure = explained("memory")
     figure.locator("input[type=checkbox]").first.uncheck()
     texts = dict(figure.evaluate(TEXTS))
     assert texts["chosen"] == texts["dense"]
     assert "Nothing is saved" in texts["says"]
-    _, figure = explained("budget")
+    page, figure = explained("budget")
     before = dict(figure.evaluate(TEXTS))["says"]
     figure.locator(".cell:not(.narrow)").first.click()
     after = dict(figure.evaluate(TEXTS))["says"]
     bits, less = (float(said.partition(": ")[2].split()[0]) for said in (before, after))
     assert less < bits
+    again = opened(browser, page.url).locator("figure[data-explain=budget]")
+    assert again.evaluate(TEXTS) == figure.evaluate(TEXTS)
     figure.locator("select").select_option("allocated")
     moved, least = re.findall(r"by (\d+)", dict(figure.evaluate(TEXTS))["says"])
     assert moved == least
