@@ -10,12 +10,14 @@ explain("budget", ({ figure, rows, set, choice, make }) => {
     allocated: rows.map((row) => row.allocated),
     rival: rows.map(() => rival),
   };
-  let bits = mixes.ordered;
+  const cells = [...svg.querySelectorAll(".cell")]; // a row each
+  let bits = [...mixes.ordered];
 
   const show = () => {
     own.value = bits.join("");
-    for (const cell of svg.querySelectorAll(".cell")) {
-      const width = bits[Number(cell.dataset.layer)];
+    for (const [i, cell] of cells.entries()) {
+      const width = bits[i];
+      cell.setAttribute("aria-label", `${rows[i].block} ${rows[i].layer}: ${width} bits`);
       cell.classList.toggle("narrow", width === narrow);
       cell.querySelector("text").textContent = width;
     }
@@ -36,7 +38,7 @@ explain("budget", ({ figure, rows, set, choice, make }) => {
     ["rival", "5 bits for all"],
   ];
   const mix = choice("Begin with", options, "ordered", () => {
-    bits = mixes[mix.value];
+    bits = [...mixes[mix.value]];
     show();
   });
   /* Each layer's width, a digit, so that the address tells the layers that were changed. */
@@ -47,12 +49,27 @@ explain("budget", ({ figure, rows, set, choice, make }) => {
     show();
   });
   figure.querySelector(".tools").append(own);
-  svg.addEventListener("click", ({ target }) => {
-    const layer = target.closest(".cell")?.dataset.layer;
-    if (layer === undefined) return;
-    const fewer = (width) => widths.at(widths.indexOf(width) - 1); // from the fewest back to the most
-    bits = bits.map((width, i) => (i === Number(layer) ? fewer(width) : width));
-    show();
-  });
+  /* A layer is a button: arrows go from one to the next, and the address follows a click. */
+  svg.removeAttribute("aria-hidden");
+  for (const [name, value] of Object.entries({ role: "group", "aria-label": "Layers" })) svg.setAttribute(name, value);
+  const reach = (at) => cells.forEach((cell, i) => (cell.tabIndex = i === at ? 0 : -1));
+  for (const [i, cell] of cells.entries()) {
+    cell.setAttribute("role", "button");
+    cell.addEventListener("click", () => {
+      bits[i] = widths.at(widths.indexOf(bits[i]) - 1); // from the fewest back to the most
+      show();
+    });
+    cell.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (step) {
+        const next = (i + step + cells.length) % cells.length;
+        reach(next);
+        cells[next].focus();
+      } else if (event.key === "Enter" || event.key === " ") cell.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+      else return;
+      event.preventDefault();
+    });
+  }
+  reach(0);
   show();
 });
