@@ -130,7 +130,7 @@ TEMPLATE = """{% extends "page.md.j2" %}
 {% claim "grows" %}
 {% supported %}One squared is {{ one }}.
 {% refuted %}One squared is only {{ one }}.
-{% undecided %}One squared may be {{ one }}: less than {{ smallest }} cannot be seen.
+{% undecided %}One squared may be {{ one }}; we could have detected {{ smallest }}.
 {% endclaim %}
 {% endblock %}
 {% block lead %}There are {{ many }} squares.{% endblock %}

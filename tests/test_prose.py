@@ -51,24 +51,26 @@ def nearly(r):
     return grows(r).no_worse(0.1)
 '''
 BLOCK = '{% claim "grows" %}{% supported %}A{% refuted %}B{% undecided %}'
+SEEN = "We could have detected {{ smallest }}."
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (f"{BLOCK}{{{{ smallest }}}}{{% unmeasured %}}Not here.{{% endclaim %}}", ""),
-        (f"{BLOCK}Less than {{{{ smallest }}}}{{% endclaim %}}", ""),
+        (f"{BLOCK}{SEEN}{{% unmeasured %}}Not here.{{% endclaim %}}", ""),
+        (f"{BLOCK}{SEEN}{{% endclaim %}}", ""),
         (f"{BLOCK}Nothing.{{% endclaim %}}", "says the smallest effect that could have been"),
+        (f"{BLOCK}Less than {{{{ smallest }}}}.{{% endclaim %}}", "it bounds nothing"),
         (
             '{% claim "grows" %}{% supported %}A{% endclaim %}',
             "claim 'grows' has no sentence for refuted, undecided",
         ),
         (
-            f"{BLOCK.replace('grows', 'nearly')}{{{{ smallest }}}}{{% endclaim %}}",
+            f"{BLOCK.replace('grows', 'nearly')}{SEEN}{{% endclaim %}}",
             "asks for a verdict of 'nearly', a secondary comparison",
         ),
         (
-            f"{BLOCK.replace('grows', 'nope')}{{{{ smallest }}}}{{% endclaim %}}",
+            f"{BLOCK.replace('grows', 'nope')}{SEEN}{{% endclaim %}}",
             "names an unknown claim 'nope'; known: grows",
         ),
     ],

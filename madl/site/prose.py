@@ -86,7 +86,8 @@ class Claims(Extension):
         """The sentence of each verdict, as nodes of Jinja's syntax tree.
 
         Raises:
-            TemplateSyntaxError: a verdict has no sentence or two, or undecided's lacks `smallest`.
+            TemplateSyntaxError: a verdict has no sentence or two, or undecided's does not say that
+                `smallest` could have been detected.
         """
         ends = tuple(f"name:{tag}" for tag in (*VERDICTS, DISAGREE, UNMEASURED, "endclaim"))
         parser.parse_statements(ends)
@@ -100,11 +101,13 @@ class Claims(Extension):
         next(parser.stream)
         if missing := ", ".join(verdict for verdict in VERDICTS if verdict not in bodies):
             parser.fail(f"claim {name!r} has no sentence for {missing}; write one", line)
-        used = {node.name for body in bodies["undecided"] for node in body.find_all(nodes.Name)}
-        if "smallest" not in used:
+        undecided = nodes.Output(bodies["undecided"])
+        names = {node.name for node in undecided.find_all(nodes.Name)}
+        text = " ".join(node.data for node in undecided.find_all(nodes.TemplateData))
+        if "smallest" not in names or "detected" not in text:
             parser.fail(
                 f"claim {name!r}: the sentence for undecided says the smallest effect that could "
-                "have been decided, {{ smallest }}",
+                'have been detected, "we could have detected {{ smallest }}": it bounds nothing',
                 line,
             )
         return bodies
