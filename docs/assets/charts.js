@@ -162,6 +162,7 @@
     const dialog = make("dialog", { "aria-label": "Chart, enlarged" }, close);
     const enlarge = make("button", { type: "button" }, "Enlarge");
     enlarge.addEventListener("click", () => {
+      show(null); // what is said of a point stands beside it, at the old size
       figure.style.minHeight = `${figure.offsetHeight}px`;
       dialog.append(...body);
       dialog.showModal();

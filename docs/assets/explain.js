@@ -100,7 +100,8 @@
     const value = (control) => (control.type === "checkbox" ? Number(control.checked) : control.value);
     const state = () => `#${figure.id}=${all.map(value).join(",")}`;
     const [id, ...given] = decodeURIComponent(location.hash.slice(1)).split(/[=,]/);
-    if (id === figure.id && given.length === all.length) {
+    const takes = ({ options }, value) => (options ? [...options].some((option) => option.value === value) : !isNaN(value));
+    if (id === figure.id && given.length === all.length && all.every((control, i) => takes(control, given[i]))) {
       all.forEach((control, i) => {
         if (control.type === "checkbox") control.checked = given[i] === "1";
         else control.value = given[i];

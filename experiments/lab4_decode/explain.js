@@ -69,7 +69,8 @@
       figure.classList.toggle("wrong", !right);
       for (const cell of cells.values()) cell.classList.toggle("on", cell.textContent === "1" && !cell.classList.contains("exponent"));
       for (const button of buttons) button.ariaPressed = String(button.textContent === "1");
-      pick.selectedIndex = rows.findIndex((row) => row.mantissa === mantissa && row.scale === scale);
+      const listed = rows.findIndex((row) => row.mantissa === mantissa && row.scale === scale);
+      pick.value = listed < 0 ? "" : listed;
     };
 
     const start = rows[0];
@@ -79,10 +80,11 @@
       0,
       () => {
         const row = rows[pick.value];
-        [m.value, s.value] = [row.mantissa, row.scale];
+        if (row) [m.value, s.value] = [row.mantissa, row.scale];
         show();
       },
     );
+    pick.append(make("option", { value: "", hidden: "" }, "another")); // than those listed
     const m = slider("Mantissa", { min: -128, max: 127, value: start.mantissa }, show);
     const s = slider("Scale", { min: 0, max: 255, value: start.scale }, show);
 

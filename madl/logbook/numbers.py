@@ -95,6 +95,7 @@ class Number:
     n: str  # number of models or processes behind it: "5 models"
     cases: tuple[Case, ...]
     estimate: Estimate | None = None  # where it has an interval, or units
+    label: str = ""  # of its arm, or of its comparison's two: "PTQ over FP32"
 
 
 def number_of(name: str, value: Any, records: Records) -> Number:
@@ -108,15 +109,16 @@ def number_of(name: str, value: Any, records: Records) -> Number:
         raise Pending(name)
     every = tuple(record.case for record in records)
     match value:
-        case Arm():
-            return _estimated(name, value.accuracy, value.cases, len(value.records), MODELS)
-        case TimedArm():
-            return _estimated(name, value.time, value.cases, value.processes, PROCESSES)
-        case Contrast(comparison=c):
-            return _estimated(name, c.estimate(c.units), value.cases, c.units, c.population)
+        case Arm(label=label):
+            return _estimated(name, label, value.accuracy, value.cases, len(value.records), MODELS)
+        case TimedArm(label=label):
+            return _estimated(name, label, value.time, value.cases, value.processes, PROCESSES)
+        case Contrast(comparison=c, a=a, b=b):
+            label = f"{a.label} over {b.label}" if a and b else ""
+            return _estimated(name, label, c.estimate(c.units), value.cases, c.units, c.population)
         case Estimate():
             n = value.seeds if value.unit is not Unit.TIMES else 0
-            return _estimated(name, value, every, n, MODELS)
+            return _estimated(name, "", value, every, n, MODELS)
         case ExactValue():
             return _exact(name, value.value, value.unit, value.cases or every)
         case int() | float() if not isinstance(value, bool):
@@ -139,7 +141,7 @@ def _exact(name: str, value: int | float, unit: str, cases: tuple[Case, ...]) ->
 
 
 def _estimated(
-    name: str, estimate: Estimate, cases: tuple[Case, ...], n: int, units: str
+    name: str, label: str, estimate: Estimate, cases: tuple[Case, ...], n: int, units: str
 ) -> Number:
     value = float(format(estimate, ".17g"))
     return Number(
@@ -151,6 +153,7 @@ def _estimated(
         n=count_of_units(n, units) if n else "",
         cases=cases,
         estimate=estimate,
+        label=label,
     )
 
 

@@ -251,9 +251,9 @@ class PageCalls:
         size = _test_size(view)
         is_timed = any(view.experiment.runs_alone(record.case.params) for record in view.own)
         done = "Measured" if size or is_timed else "Computed"
-        parts = [f"{done} on {inline(view.machine)}, {inline(view.date)}"]
+        parts = [f"{done} on {_place(view.machine, view.own)}"]
         parts += [
-            f"{pluralize(len(lent), 'case')} that it cannot run on {inline(host)}, {_date(lent)}"
+            f"{pluralize(len(lent), 'case')} that it cannot run on {_place(host, lent)}"
             for host, lent in view.lent.items()
         ]
         if view.plan.profile.name == "smoke":
@@ -489,6 +489,10 @@ class PageCalls:
         texts = {f"{name}.csv": self.or_pending("data", data)(name) for name in names}
         pending = self._pending()
         return {name: text for name, text in texts.items() if text != pending}
+
+
+def _place(host: str, records: Sequence[Record]) -> str:
+    return f"{inline(host)}, <time>{words(_date(records))}</time>"
 
 
 def _date(records: Sequence[Record]) -> str:

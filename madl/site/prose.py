@@ -392,7 +392,8 @@ def provenance_index(view: View) -> dict[str, dict[str, Any]]:
     index: dict[str, dict[str, Any]] = {}
     for name, number in view.numbers.items():
         if number is not None:
-            facts = {"value": number.precise, "interval": number.interval, "n": number.n}
+            facts = {"value": number.precise, "label": number.label}
+            facts |= {"interval": number.interval, "n": number.n}
             index[name] = {**facts, "records": [case.key for case in number.cases]}
     for name, result in view.results.items():
         if result.contrast is not None:

@@ -10,9 +10,10 @@ from typing import Any
 from markupsafe import Markup
 
 from madl.logbook.records import Record
+from madl.site.markup import unbroken
 
 TITLES = {"n": "of", "p": "p, Holm's"}
-SHOWN = ("value", "hypothesis", "records")  # elsewhere than among the facts
+SHOWN = ("value", "label", "hypothesis", "records")  # elsewhere than among the facts
 
 
 def variables(
@@ -24,7 +25,8 @@ def variables(
     page's records by their cases' keys; `picture` draws it.
     """
     cited = [known[key] for key in twin["records"] if key in known]
-    heading = twin.get("hypothesis") or f"{twin['value']} ({name.replace('_', ' ')})"
+    label = twin.get("label") or name.replace("_", " ")
+    heading = twin.get("hypothesis") or f"{twin['value']} ({label})"
     facts = {TITLES.get(key, key): twin[key] for key in twin if key not in SHOWN}
     return {
         "name": name,
@@ -50,4 +52,5 @@ def _runs(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     for (host, day), group in groupby(sorted(records, key=place), place):
         cases = [record.case for record in group]
         seeds = sorted({str(case.params["seed"]) for case in cases if "seed" in case.params})
-        yield {"host": host, "day": day, "seeds": seeds, "cases": [case.key for case in cases]}
+        keys = [case.key for case in cases]
+        yield {"host": unbroken(host), "day": day, "seeds": seeds, "cases": keys}

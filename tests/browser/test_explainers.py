@@ -129,6 +129,27 @@ def test_what_is_drawn_follows_its_controls(explained):
     assert sum(wide) < sum(narrow)
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_an_address_that_no_choice_fits_opens_the_figure_as_it_is(explained, browser, name):
+    page, figure = explained(name)
+    id, controls = figure.get_attribute("id"), figure.locator(".tools :is(input, select)").count()
+    failures: list[str] = []
+    given = ",".join(["none"] * controls)
+    again = opened(browser, f"{page.url}#{id}={given}", failures=failures).locator(f"#{id}.live")
+    assert again.evaluate(TEXTS) == figure.evaluate(TEXTS)
+    assert failures == []
+
+
+def test_a_code_that_no_list_has_is_another_and_opens_again(explained, browser):
+    page, figure = explained("decode")
+    figure.locator("button.bit").nth(3).click()
+    assert figure.locator("select option:checked").text_content() == "another"
+    failures: list[str] = []
+    again = opened(browser, page.url, failures=failures)
+    assert again.locator(f"#{figure.get_attribute('id')}").evaluate(TEXTS) == figure.evaluate(TEXTS)
+    assert failures == []
+
+
 def test_what_its_controls_are_set_to_stands_in_the_address_and_opens_again(browser, site):
     url = (site / "labs/lab1_quantization.html").as_uri()
     page = opened(browser, url)

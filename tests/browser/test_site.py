@@ -50,6 +50,8 @@ def test_search_finds_the_page_of_a_word_on_a_server_and_in_a_folder(browser, si
         page = opened(browser, f"{address}labs/lab4_tiles.html", failures=failures)
         for words, name in FOUND.items():
             assert name in search(page, words)[:2], words
+        box, found = (page.locator(f".md-search__{name}") for name in ("output", "scrollwrap"))
+        assert found.bounding_box()["width"] <= box.bounding_box()["width"]  # nothing is cut
         assert failures == []
         page.close()
 
