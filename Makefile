@@ -37,7 +37,7 @@ lint: $(VENV)/.dev
 
 $(VENV)/.report: requirements-report.txt
 	@test -x $(BIN)/python || $(PYTHON) -c "import sys; \
-		(3, 11) <= sys.version_info[:2] <= (3, 13) or sys.exit('Error: Python 3.11 to 3.13 is \
+		(3, 11) <= sys.version_info[:2] <= (3, 14) or sys.exit('Error: Python 3.11 to 3.14 is \
 	needed, and $(PYTHON) is %d.%d; name one, as with PYTHON=python3.12' % sys.version_info[:2])"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) --upgrade "pip>=25.2"

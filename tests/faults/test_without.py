@@ -77,7 +77,7 @@ def test_without_network_and_assets_what_needs_them_is_one_line_and_the_rest_run
 
 @pytest.mark.slow
 @pytest.mark.network
-@pytest.mark.parametrize("minor", [11, 12, 13])
+@pytest.mark.parametrize("minor", [11, 12, 13, 14])
 def test_each_python_renders_the_committed_evidence_into_the_same_pages(tmp_path, minor):
     """With the packages of `requirements-report.txt` and no others, and without a warning."""
     python = python_of(minor)
