@@ -238,6 +238,23 @@ def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
         assert len(twin["records"]) <= len(file.read("cases.jsonl").splitlines())
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_where_a_system_forces_its_colours_on_pages_marks_are_still_seen(browser, site, scheme):
+    url = (site / "labs/lab1_quantization.html").as_uri()
+    page = opened(browser, url, scheme=scheme, forced_colors="active")
+    painted = "es => es.map((e) => getComputedStyle(e).backgroundColor)"
+    (paper,) = page.locator("body").evaluate_all(painted)
+    for marks in (".interval .bar", ".interval .mean", ".interval .unit"):
+        colours = page.locator(marks).evaluate_all(painted)
+        assert colours
+        assert paper not in colours
+        assert "rgba(0, 0, 0, 0)" not in colours
+    drawn = ".chart :is(.view, .legend), .explain .panel"
+    kept = "es => es.map((e) => getComputedStyle(e).forcedColorAdjust)"
+    assert set(page.locator(drawn).evaluate_all(kept)) == {"none"}
+    page.close()
+
+
 @pytest.mark.parametrize("has_touch", [False, True])
 def test_a_number_opens_its_evidence_in_a_card_that_escape_closes(browser, site, has_touch):
     with served(site) as address:
