@@ -109,8 +109,8 @@
       });
       figure.scrollIntoView();
     }
-    const first = state();
-    const keep = () => state() !== first && history.replaceState(null, "", state());
+    let kept = state();
+    const keep = () => state() !== kept && history.replaceState(null, "", (kept = state()));
     for (const event of ["input", "change", "click"]) figure.addEventListener(event, keep);
     figure.state = state; // for the link that charts.js copies
   };

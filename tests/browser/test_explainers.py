@@ -160,4 +160,10 @@ def test_what_its_controls_are_set_to_stands_in_the_address_and_opens_again(brow
     said = page.locator("figure[data-explain=width] .says").text_content()
     again = opened(browser, page.url)
     assert again.locator("figure[data-explain=width] .says").text_content() == said
-    assert said != opened(browser, url).locator("figure[data-explain=width] .says").text_content()
+    first = opened(browser, url).locator("figure[data-explain=width] .says").text_content()
+    assert said != first
+    page.locator("figure[data-explain=width] input[type=checkbox]").uncheck()
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    back = opened(browser, page.url)
+    assert back.locator("figure[data-explain=width] .says").text_content() == first
