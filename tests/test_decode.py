@@ -94,6 +94,7 @@ def test_values_are_exact_and_what_is_wrong_is_marked(records):
     steps = zip(
         *(loop[s].bfloat16().double().flatten().tolist() for s in ("out", "bias", "result"))
     )
+    listed = {(row["mantissa"], row["scale"]): i for i, row in enumerate(rows)}
     pairs = [(mantissa, scale) for scale in range(256) for mantissa in range(-128, 128)]
     for (mantissa, scale), step, line in zip(pairs, steps, done.stdout.splitlines(), strict=True):
         shown = json.loads(line)
@@ -102,3 +103,4 @@ def test_values_are_exact_and_what_is_wrong_is_marked(records):
         assert all(map(same, map(read, shown["values"]), [meant, *step])), (mantissa, scale)
         assert shown["is_unused"] == (abs(mantissa) & 0x40 != 0)
         assert shown["is_wrong"] == (not same(step[2], meant))
+        assert shown["chosen"] == listed.get((mantissa, scale), "")

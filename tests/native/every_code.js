@@ -16,14 +16,14 @@ const element = (name, look) => {
   return { dataset: { f: name }, className: look, classes, classList, textContent: "", addEventListener() {}, replaceWith() {} };
 };
 const known = new Map(fields.map(([name, look]) => [name, element(name, look)]));
-const [bias, list, sliders] = [element("", ""), {}, {}];
+const [bias, list, sliders] = [element("", ""), { append() {} }, {}];
 const figure = { ...element("", ""), querySelectorAll: () => [...known.values()], querySelector: () => bias };
 let show;
 const stubs = {
   figure,
   rows,
   minus: (text) => String(text).replaceAll("-", "−"),
-  make: (_, { class: look, "data-f": name }) => known.set(name, element(name, look)).get(name),
+  make: (_, { class: look = "", "data-f": name = "another" }) => known.set(name, element(name, look)).get(name),
   choice: () => list,
   slider: (name, { value }, changed) => ((show = changed), (sliders[name] = { value })),
   set(texts) {
@@ -48,7 +48,7 @@ for (let scale = 0; scale < 256; scale += 1)
       cells: ROWS.map((name) => row(name).map(cell).join(" ")),
       is_wrong: figure.classes.has("wrong"),
       is_unused: bias.classes.has("unused"),
-      chosen: list.selectedIndex,
+      chosen: list.value,
     };
     process.stdout.write(`${JSON.stringify(shown)}\n`);
   }
