@@ -22,6 +22,7 @@ def places(html: str, look: str) -> list[float]:
     ("values", "unit", "texts"),
     [
         ([-0.043, 0.0], Unit.POINTS, ["−4", "−2 points"]),
+        ([-0.089, 0.0], Unit.POINTS, ["−7.5", "−5", "−2.5 points"]),
         ([0.818, 0.835], Unit.PERCENT, ["82.0", "82.5", "83.0 %"]),
         ([0.0, math.log(1.5)], Unit.TIMES, ["1", "1.2", "1.4 ×"]),
         ([12.1, 12.4], Unit.MILLISECONDS, ["12.1", "12.2", "12.3 ms"]),

@@ -170,6 +170,18 @@ def test_texts_stand_apart_and_colours_are_variables_that_the_sheet_defines(name
     assert SMALL * 358 / NARROW.width >= 11
 
 
+@pytest.mark.parametrize(("ends", "is_named"), [((0.5, 0.6, 0.7), True), ((0.5, 0.5, 0.5), False)])
+def test_lines_that_end_at_one_place_are_named_in_the_legend(ends, is_named):
+    names = ("PTQ", "QAT", "LSQ")
+    rows = [{"width": w, **{n: e * w / 32 for n, e in zip(names, ends)}} for w in WIDTHS]
+    marks = [line(name) for name in names]
+    chart = Chart(rows, x=doubling("width", "bits"), y=percent("accuracy"), marks=marks)
+    figure = svg.figure(chart, id="f", caption="c")
+    assert ('<li data-s="0" class="direct">' in figure) == is_named
+    wide, _ = drawings(figure)
+    assert {text.text for text in wide.iter("text")}.isdisjoint(names) != is_named
+
+
 def test_names_of_points_that_stand_close_keep_off_all_bars():
     rows = [
         {"format": f"format {i}", "size": 50 + 4 * i, "error": an_estimate(0.5, 0.03)}

@@ -43,7 +43,7 @@ class Axis:
         low, high = self.unit.shown(self.low + room / 2), self.unit.shown(self.high - 2 * room)
         rough = (high - low) / TICKS
         power = 10.0 ** math.floor(math.log10(rough))
-        step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
+        step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough)
         shown = [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
         if self.unit is Unit.TIMES:
             places = {math.log(value): value for value in shown if value > 0}

@@ -12,7 +12,7 @@ from bs4 import BeautifulSoup, Tag
 
 WORDS, NUMBERS, FOLDED_WORDS = 900, 60, 1500
 SENTENCE, PARAGRAPH = 30, 80  # words
-ROWS, COLUMNS = 8, 6
+ROWS, COLUMNS = 10, 6
 PARTS = {  # by class: words, numbers
     "answer": (40, 3),
     "lead": (90, 6),

@@ -301,7 +301,8 @@ def _claim_row(result: Result, folder: str, family: int) -> Markup:
         return html(row, name, chip("not measured"), hypothesis, "", inline(result.why))
     comparison = result.comparison
     facts = [f"{with_interval(result)}, the {100 * result.coverage:.3g} % interval"]
-    facts.append(agreement(result))
+    if agree := agreement(result):
+        facts.append(f"{agree} on the hypothesis’ side")
     if result.verdict == "undecided":
         effect = f"a true effect of {smallest_effect(result)}"
         facts.append(f"{effect} would be decided in four of five such studies")

@@ -53,6 +53,7 @@ HOUSE = {
 PLOTTED = 0.75  # of a drawing's height the part that is not its axis, about
 LABEL = 150.0  # the width of a line's name beside the plot, at most
 MOVED = 40.0  # how far up or down a name may stand from its line's end
+TOGETHER = 3.0  # pixels, within which lines end at one place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,7 +311,7 @@ def _ends(panel: Panel) -> dict[str, tuple[float, float, float]]:
     """The lines and levels to name at their right end, as (x, y, pixels from there up to the name).
 
     x and y are shares of the axes. Names that are too long, or lines that end early, are left to
-    the legend; so are all, if one would stand too far from its line.
+    the legend; so are all, if one would stand too far from its line, or three end at one place.
     """
     if panel.chart.is_horizontal or len(panel.looks) < 2:
         return {}
@@ -330,8 +331,10 @@ def _ends(panel: Panel) -> dict[str, tuple[float, float, float]]:
                 places[name] = (float(x), float(y))
     names = sorted(places, key=lambda name: places[name][1])
     tall = panel.size.height - 75
-    moves = _apart([places[name][1] * tall for name in names])
-    if any(abs(up) > MOVED for up in moves):
+    heights = [places[name][1] * tall for name in names]
+    moves = _apart(heights)
+    is_heap = any(third - first < TOGETHER for first, third in zip(heights, heights[2:]))
+    if is_heap or any(abs(up) > MOVED for up in moves):
         return {}
     return {name: (*places[name], up) for name, up in zip(names, moves)}
 
