@@ -6,6 +6,7 @@ import re
 from madl.running.plans import RunPlan
 from madl.running.project import Project
 from madl.site import report
+from madl.training import workloads
 from tests.conftest import QUESTIONS, a_record, own
 
 
@@ -53,3 +54,15 @@ def test_a_combination_is_covered_by_all_of_its_cases_and_by_none_that_failed(pl
     assert write(by_seed)["coverage"][0]["run"] == 1
     by_number = asking(plan, '"numbers", x = [0, 1, 2]')
     assert write(by_number, failed=2)["coverage"] == [{"what": "numbers", "asked": 3, "run": 2}]
+
+
+def test_a_page_says_of_what_its_lab_sheet_asks_where_it_was_measured_on_something_else(plan):
+    path = plan.project.experiments / "questions.toml"
+    path.write_text(QUESTIONS.replace('title = "Squares"', 'title = "Squares"\nsheet = "imdb"'))
+    there = RunPlan(Project(plan.project.root), plan.profile, plan.workload)
+    write(there)
+    said = "the lab sheet has prajjwal1/bert-tiny on stanfordnlp/imdb"
+    assert said in (plan.project.docs / "labs" / "toy.md").read_text()
+    of_sheet = workloads.resolve("imdb").params()
+    write(RunPlan(Project(plan.project.root), plan.profile, of_sheet))
+    assert "lab sheet" not in (plan.project.docs / "labs" / "toy.md").read_text()

@@ -87,6 +87,7 @@ class Question:
     """One question of the coursework, in our words; an entry of `experiments/questions.toml`.
 
     `requirements` say what a whole answer covers. One that no lab sheet asks is `beyond` them.
+    `sheet` is the workload that a lab sheet asks it of.
     """
 
     id: str
@@ -95,6 +96,7 @@ class Question:
     text: str
     requirements: tuple[Requirement, ...] = ()
     beyond: bool = False
+    sheet: str = ""
 
 
 class Plan(Protocol):

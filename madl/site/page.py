@@ -268,6 +268,10 @@ class PageCalls:
             parts.append(f"n = {models} × {size:,} test sentences{data}")
         if further:
             parts.append(f"n = {seeds + further} for primary claims")
+        for sheet in {question.sheet for question in page.questions if question.sheet}:
+            asked = workloads.resolve(sheet)
+            if not asked.params().items() <= view.plan.workload.items():
+                parts.append(f"the lab sheet has {words(asked.model)} on {words(asked.dataset)}")
         parts += [words(part) for part in page.coverage if not part.is_whole]
         if not view.is_whole:
             parts.append(view.progress)

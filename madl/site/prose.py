@@ -158,13 +158,17 @@ def effect_size(result: Result) -> str:
     return magnitude(abs(result.comparison.effect), result.comparison.unit)
 
 
-def smallest_effect(result: Result) -> str:
+def smallest_effect(result: Result, *, from_margin: bool = False) -> str:
     """The smallest effect that could have been decided, beyond a margin if the hypothesis has one:
-    "1.2 points", "a factor of 1.3"."""
+    "1.2 points", "a factor of 1.3"; or how far that is "from the margin", "of 1.2 points" if none.
+    """
     assert result.contrast is not None
     margin, unit = max(map(abs, result.contrast.boundaries)), result.comparison.unit
-    text = magnitude(margin + result.smallest, unit)
-    return f"a factor of {text.split()[0]}" if unit is Unit.TIMES else text
+    text = magnitude(result.smallest if from_margin else margin + result.smallest, unit)
+    least = f"a factor of {text.split()[0]}" if unit is Unit.TIMES else text
+    if not from_margin:
+        return least
+    return f"{least} from the margin" if margin else f"of {least}"
 
 
 def agreement(result: Result) -> str:
@@ -304,8 +308,8 @@ def _claim_row(result: Result, folder: str, family: int) -> Markup:
     if agree := agreement(result):
         facts.append(f"{agree} on the hypothesis’ side")
     if result.verdict == "undecided":
-        effect = f"a true effect of {smallest_effect(result)}"
-        facts.append(f"{effect} would be decided in four of five such studies")
+        far = smallest_effect(result, from_margin=True)
+        facts.append(f"a true effect {far} would be decided in four of five such studies")
     if comparison.unit is Unit.TIMES:
         noun = comparison.population
         facts.append(f"one more of such {noun}: {bracketed(comparison.prediction, Unit.TIMES)}")
