@@ -1,6 +1,7 @@
 """Question 1.1: accuracy against fixed-point width, after quantization and after training on."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from statistics import fmean
@@ -167,7 +168,8 @@ def qat_beats_fp32(r: Records) -> Contrast:
 
 @page.claim(primary=True)
 def four_bit_weights_need_no_training(r: Records) -> Contrast:
-    """With a scale for each row, weights of 4 bits cost at most a point without any training."""
+    """With a scale of least squared error for each row, and all else in FP32, weights of 4 bits
+    cost at most a point without any training."""
     return compare(scaled(r), fp32(r)).no_worse()
 
 
@@ -175,6 +177,12 @@ def four_bit_weights_need_no_training(r: Records) -> Contrast:
 def training_on_wins_back_accuracy(r: Records) -> Contrast:
     """At 4 bits, training on (QAT) over quantization alone (PTQ), in the same format."""
     return compare(qat(r), ptq(r))
+
+
+@page.claim
+def training_eight_bits(r: Records) -> Contrast:
+    """At 8 bits, training on (QAT) over quantization alone (PTQ), in the same format."""
+    return compare(qat(r, design.COURSE_BITS), ptq(r, design.COURSE_BITS))
 
 
 @page.claim
@@ -226,6 +234,13 @@ def rows_want_their_own_scale(r: Records) -> Contrast:
 
 
 @page.claim
+def rows_over_one_point(r: Records) -> Contrast:
+    """Weights of 4 bits: a clipped scale for each row over one binary point for all matrices and
+    biases, chosen by validation loss."""
+    return compare(scaled(r), alone(r, "weights"))
+
+
+@page.claim
 def clipping_helps(r: Records) -> Contrast:
     """Weights of 4 bits, a scale for each row: of least squared error over of the largest value."""
     return compare(scaled(r), scaled(r, by="largest"))
@@ -262,6 +277,19 @@ def zeroed(r: Records) -> ExactValue:
     return percentage(fmean(shares), fp32(r).records)
 
 
+def cost_of_the_rule(r: Records, kind: int | None) -> ExactValue:
+    """The validation loss at the rate in use above that at the best one, of QAT at this width or of
+    FP32 (None): what it costs to stay off rates next to a collapse.
+    """
+    where: Params = {"method": "qat", "width": kind} if kind else {"method": "control"}
+    tried = r.tuning.all(**where)
+    losses = {
+        record.case.params["tune_learning_rate"]: record.values["validation_loss"]
+        for record in tried
+    }
+    return exact(round(losses[design.RATES[kind]] - min(losses.values()), 3), tried, "nats")
+
+
 page.numbers(
     fp32=fp32,
     control=control,
@@ -272,6 +300,10 @@ page.numbers(
     weights4=partial(alone, operands="weights"),
     inputs4=partial(alone, operands="inputs"),
     behind=lambda r: compare(control(r), qat(r)),
+    trained8=training_eight_bits,
+    over_one_point=rows_over_one_point,
+    rule_qat8=partial(cost_of_the_rule, kind=design.COURSE_BITS),
+    rule_fp32=partial(cost_of_the_rule, kind=None),
     same_training=the_same_training_of_fp32,
     over_first8=over_training_first_at_eight,
     over_first4=over_training_first,
@@ -426,7 +458,7 @@ def points(r: Records) -> Sequence[Row]:
     return [
         {
             "bits": width,
-            "weights, inputs": "{}, {}".format(*FRACTIONS[width]),
+            "after the point of weights, inputs": "{}, {}".format(*FRACTIONS[width]),
             "PTQ": ptq(r, width),
             "QAT": of_models(qat(r, width)) if width in widths_trained else "",
             "QAT over PTQ, same models": gain(r, width) if width in widths_trained else "",
@@ -437,9 +469,11 @@ def points(r: Records) -> Sequence[Row]:
 
 
 def gain(r: Records, width: int) -> Estimate:
-    """QAT over PTQ, on the models that were trained on."""
-    same = r if width in design.WIDTHS_TRAINED else r.where(seed=CONFIRMING_SEEDS[0])
-    return qat(same, width) - ptq(same, width)
+    """QAT over PTQ, on the models that were trained on; of one, without an interval."""
+    if width in design.WIDTHS_TRAINED:
+        return qat(r, width) - ptq(r, width)
+    first = r.where(seed=CONFIRMING_SEEDS[0])
+    return replace(qat(first, width) - ptq(first, width), interval=None)
 
 
 @page.table
