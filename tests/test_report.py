@@ -91,6 +91,7 @@ def test_beside_a_page_lie_whole_copies_of_what_its_numbers_are_made_of_alone(tm
     (tmp_path / "cases.zip").write_bytes(made)
     first, second = packed(tmp_path / "cases.zip")
     assert first["case"]["params"] == records[0].case.params
+    assert first["key"] == records[0].case.key
     assert second["values"] == {"of": [{"a": 1.235}, {"b": [1, 2]}]}
     source = plan.project.experiments / "toy" / "page.py"
     source.write_text(source.read_text().replace("    many=lambda r: len(r.all()),\n", ""))

@@ -67,6 +67,7 @@ def power_table(truths: Truths, unit: Unit, *, claims: int, units: int) -> list[
         row: dict[str, Any] = {"if the truth is": name}
         if unit is Unit.POINTS:
             row["points from the margin"] = round(100 * distance, 1)
+            row["standard deviation"] = round(100 * scatter, 2)
         for test, level in levels.items():
             power = design_power(distance, scatter=scatter, units=units, level=level)
             row[test] = per_cent(power)

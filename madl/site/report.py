@@ -26,7 +26,7 @@ from madl.logbook.charts import to_csv
 from madl.logbook.claims import Claim, Result
 from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
-from madl.logbook.stats import holm
+from madl.logbook.stats import CONTENDED, holm
 from madl.logbook.values import ALPHA, LEVEL, pluralize
 from madl.running.plans import RunPlan
 from madl.running.project import RESTORE, Project
@@ -214,16 +214,37 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
     return files
 
 
+FIELDS = f"""\
+cases.jsonl has a line of JSON for each case of the page, measured here or on another machine.
+
+key      as the evidence of a number names the case
+case     the experiment, all parameters, and the version of the experiment
+values   what was measured. A test of a model has n examples; bits is base64 of a bit for each, the
+         highest of a byte first, 1 where the answer is right; tests of one `examples` are paired
+run      machine, software, code and time. contention is the share of the machine that other work
+         took; a timed case above {CONTENDED} is left out
+status   ok, failed or skipped, and error why
+
+Fractions have four digits. effects.csv has the effects of claims, unit by unit: models in the
+order of their seeds; of a ratio, the logarithm too.
+"""
+
+
 def _archive(records: Sequence[Record]) -> bytes:
-    """A ZIP of records, a line of JSON each, with fractions to four digits, as pages print three.
+    """A ZIP of records, a line of JSON each, with fractions to four digits, as pages print three,
+    and of a text on their fields.
 
     The same records are the same bytes.
     """
-    values = (json.loads(encode(record), parse_float=_short) for record in records)
-    lines = dict.fromkeys(json.dumps(value, **DENSE) for value in values)
+    lines: dict[str, None] = {}
+    for record in records:
+        values = json.loads(encode(record), parse_float=_short)
+        lines[json.dumps({"key": record.case.key, **values}, **DENSE)] = None
+    texts = {"cases.jsonl": "\n".join([*lines, ""]), "fields.txt": FIELDS}
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
-        file.writestr(zipfile.ZipInfo("cases.jsonl"), "\n".join([*lines, ""]), zipfile.ZIP_DEFLATED)
+        for name, text in texts.items():
+            file.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
     return archive.getvalue()
 
 
