@@ -461,7 +461,7 @@ def points(r: Records) -> Sequence[Row]:
             "after the point of weights, inputs": "{}, {}".format(*FRACTIONS[width]),
             "PTQ": ptq(r, width),
             "QAT": of_models(qat(r, width)) if width in widths_trained else "",
-            "QAT over PTQ, same models": gain(r, width) if width in widths_trained else "",
+            "QAT over PTQ, same seeds": gain(r, width) if width in widths_trained else "",
             "models trained": len(qat(r, width).records) if width in widths_trained else "",
         }
         for width in FRACTIONS
