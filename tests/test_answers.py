@@ -1,5 +1,6 @@
 """Beside accuracy: answers that change, against FP32 of the same seed and between two seeds."""
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,7 +33,7 @@ FP32 = [
 QAT = [model("qat", 10, range(100, 200)), model("qat", 11, range(0, 300))]
 
 
-def view(*arms: Arm) -> Any:
+def view(*arms: Arm, further: Iterable[Record] = ()) -> Any:
     rows = [{"model": arm.label, "accuracy": arm} for arm in arms]
     chart = Chart(rows, x=percent("accuracy"), y=category("model"), marks=[intervals("accuracy")])
     return SimpleNamespace(
@@ -41,6 +42,7 @@ def view(*arms: Arm) -> Any:
         shown={"accuracy": chart},
         results={},
         records_of=lambda name: list(read(*FP32)) if name == "baseline" else [],
+        further=further,
     )
 
 
@@ -66,9 +68,14 @@ def test_arms_of_one_label_are_told_apart_by_what_differs_and_a_part_of_one_is_l
     assert [row["model"] for row in told] == ["QAT, width 4", "QAT, width 8", "PTQ"]
 
 
-def test_without_the_fp32_model_of_a_seed_nothing_is_said():
-    other = [model("qat", 12, range(5))]
-    assert answers.rows(cast("Any", view(arm("QAT", other)))) == []
+def test_without_the_fp32_model_of_a_seed_nothing_is_said_of_it():
+    other = model("qat", 12, range(5))
+    assert answers.rows(cast("Any", view(arm("QAT", [other])))) == []
+    (row, _) = answers.rows(cast("Any", view(arm("QAT", [*QAT, other]))))
+    assert row["of models"] == 2
+    fp32 = [model("fp32", 12, range(0))]
+    (row, _) = answers.rows(cast("Any", view(arm("QAT", [*QAT, other]), further=fp32)))
+    assert row["of models"] == 3
 
 
 def test_what_a_published_claim_compares_has_its_row():

@@ -165,7 +165,7 @@ class Records(Sequence[Record]):
     @property
     def and_further(self) -> "Records":
         """These, and those of further seeds and sittings, on which primary claims are judged, too;
-        none in what claims and numbers read."""
+        none in what claims read."""
         return Records((*self, *self._further), self.missing, tuning=self._tuning)
 
     @overload

@@ -321,7 +321,7 @@ class View:
             return lambda r: number_of(name, make(r), r)
 
         makers = self.experiment.made_numbers.items()
-        return {name: self._make(name, named(name, make)) for name, make in makers}
+        return {name: self._make(name, named(name, make), ()) for name, make in makers}
 
     @property
     def why_missing(self) -> str:

@@ -6,11 +6,12 @@ seed; and below them stands how far two FP32 models of different seeds are apart
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from madl.logbook.arms import DRAWN, SEED, Arm, answers_apart, value_at
 from madl.logbook.charts import Chart
-from madl.logbook.records import Record, Row, Scalar
+from madl.logbook.records import Record, Row, Scalar, sealed
 from madl.logbook.searches import mean_estimate
 from madl.logbook.values import Estimate, Outcomes, Unit, number
 from madl.running.views import View
@@ -20,19 +21,18 @@ CHANGED = "answers changed"
 
 
 def rows(view: View) -> list[Row]:
-    """A row for each arm of a page's figures and claims; none where no FP32 model answers."""
+    """A row for each arm of a page's figures and claims: of the seeds that have an FP32 model."""
     fp32 = _fp32(view)
     arms = _different(_arms(view))
     judged: list[Row] = []
-    for arm in arms:
-        changed = _changed(arm, fp32)
-        if changed is not None:
+    for whole in arms:
+        if (arm := _beside(whole, fp32)) is not None:
             has_loss = "loss" in value_at(arm.records[0], arm.within)
             row = {
                 "model": _name(arm, arms),
                 "accuracy": f"{arm:i}" if len(arm.groups) > 1 else f"{arm}",
                 "loss": f"{arm.loss:.3f}" if has_loss else "",
-                CHANGED: f"{changed:i}",
+                CHANGED: f"{_changed(arm, fp32):i}",
                 "of models": len(arm.records),
             }
             judged.append(row)
@@ -90,6 +90,7 @@ def _fp32(view: View) -> Mapping[Answered, Outcomes]:
     """The answers of each seed's FP32 model."""
     names = dict.fromkeys((*view.experiment.needs, view.name, BASELINE))
     records = [record for name in names for record in view.records_of(name)]
+    records += map(sealed, view.further)
     kept = [r for r in records if _is_fp32(r) and "outcomes" in r.values]
     answers: list[Outcomes] = [record.values["outcomes"] for record in kept]
     return {_answered(record, given): given for record, given in zip(kept, answers)}
@@ -103,15 +104,19 @@ def _is_fp32(record: Record) -> bool:
     return record.case.params.get("method") == "fp32"
 
 
-def _changed(arm: Arm, fp32: Mapping[Answered, Outcomes]) -> Estimate | None:
-    """The mean share of an arm's answers that are not FP32's; None without FP32's, or of FP32."""
-    pairs = [
-        (outcomes, fp32.get(_answered(record, outcomes)))
-        for record, outcomes in zip(arm.records, arm.outcomes)
-    ]
-    if all(map(_is_fp32, arm.records)) or any(of_fp32 is None for _, of_fp32 in pairs):
-        return None
-    return mean_estimate([a.differing(b) / a.n for a, b in pairs if b is not None])
+def _beside(arm: Arm, fp32: Mapping[Answered, Outcomes]) -> Arm | None:
+    """The arm's models of seeds with an FP32 model; None without any, or if they are FP32."""
+    judged = zip(arm.records, arm.outcomes)
+    kept = tuple(record for record, given in judged if _answered(record, given) in fp32)
+    return None if all(map(_is_fp32, kept)) else replace(arm, records=kept)
+
+
+def _changed(arm: Arm, fp32: Mapping[Answered, Outcomes]) -> Estimate:
+    """The mean share of an arm's answers that are not FP32's."""
+    pairs = zip(arm.records, arm.outcomes)
+    return mean_estimate(
+        [given.differing(fp32[_answered(record, given)]) / given.n for record, given in pairs]
+    )
 
 
 def _two_seeds(view: View) -> Estimate | None:
