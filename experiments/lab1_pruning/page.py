@@ -289,16 +289,16 @@ page.numbers(
     inputs_random=lambda r: counted(recovered(r, HALF, "random", "both"), "inputs"),
     fresh_accuracy=drawn_anew,
     far_random=partial(recovered, at=FAR, method="random", part="both"),
-    l1=partial(recovered, at=HALF, part="both"),
-    random=partial(recovered, at=HALF, method="random", part="both"),
+    l1=lambda r: recovered(r.and_further, HALF, part="both"),
+    random=lambda r: recovered(r.and_further, HALF, "random", "both"),
     l1_before=partial(pruned, at=HALF, part="both"),
     random_before=partial(pruned, at=HALF, method="random", part="both"),
     at_30=random_at_30,
     weights_cost=half_of_the_weights,
     as_long=beside_training,
-    untouched=untouched,
+    untouched=lambda r: untouched(r.and_further),
     intact=control,
-    far=partial(recovered, at=FAR),
+    far=lambda r: recovered(r.and_further, FAR),
     with_wanda=wanda,
     with_wanda_untrained=wanda_untrained,
     with_two_of_four=two_of_four,
@@ -333,14 +333,15 @@ def sparsities(r: Records, part: str, method: str, **where: Scalar) -> list[floa
 
 def accuracy_rows(r: Records, part: str) -> list[dict[str, Any]]:
     """A row for each share removed, 0 first: arms as pruned and trained on, of both methods."""
-    row: dict[str, Any] = {f"{name}, as pruned": untouched(r) for name in METHODS.values()}
+    every = r.and_further
+    row: dict[str, Any] = {f"{name}, as pruned": untouched(every) for name in METHODS.values()}
     rows = {0.0: {"removed": 0.0, **row, **dict.fromkeys(METHODS.values(), control(r))}}
     for method, name in METHODS.items():
         for at in sparsities(r.without("recovery"), part, method):
             row = rows.setdefault(at, {"removed": at})
             row[f"{name}, as pruned"] = pruned(r, at, method, part)
         for at in sparsities(r, part, method, recovery="a pass"):
-            rows.setdefault(at, {"removed": at})[name] = recovered(r, at, method, part)
+            rows.setdefault(at, {"removed": at})[name] = recovered(every, at, method, part)
     return [rows[at] for at in sorted(rows)]
 
 
@@ -416,7 +417,7 @@ def of_weights(r: Records) -> Sequence[Row]:
             "weights removed": f"{100 * at:g} %",
             "removed by": ranked[method],
             "as pruned": pruned(r, at, method),
-            "trained on": recovered(r, at, method),
+            "trained on": recovered(r.and_further, at, method),
         }
         for method, at in design.OF_WEIGHTS
     ]
