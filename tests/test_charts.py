@@ -41,6 +41,11 @@ def test_an_unknown_column_is_one_line_with_the_known_ones(what, unknown):
     assert str(caught.value) == f"names an unknown column {unknown!r}; known: n, t"
 
 
+def test_marks_without_a_place_are_no_empty_chart_but_an_error():
+    with pytest.raises(MadlError, match="its x axis names no column"):
+        a_chart(x=charts.percent("removed"))
+
+
 def test_alt_texts_and_csv_hold_what_the_rows_do():
     rows = [
         {"width": 4, "PTQ": share(0.5, 0.4, 0.6), "QAT": 0.8},

@@ -148,7 +148,8 @@ class Chart:
     """Rows, the axes and marks that show them, and the column that splits them into small charts.
 
     Raises:
-        MadlError: no rows, a mark or axis of an unknown column, or a level that is no number.
+        MadlError: no rows, a mark or axis of an unknown column, no column along which marks stand,
+            or a level that is no number.
     """
 
     rows: Sequence[Row]
@@ -167,6 +168,9 @@ class Chart:
         for column in named:
             if column is not None and column not in known:
                 raise MadlError(f"names an unknown column {column!r}; known: {', '.join(known)}")
+        if self.place_axis.column is None and any(mark.column for mark in self.marks):
+            name = "y" if self.is_horizontal else "x"
+            raise MadlError(f"its {name} axis names no column, so no mark has a place")
         for mark in self.marks:
             if mark.kind == "level" and not _is_number(plain(mark.value)):
                 raise MadlError(f"the level {mark.label!r} is no number: {mark.value!r}")
