@@ -308,7 +308,8 @@ page.numbers(
     with_random=random_weights,
     guessing=baseline.guessing,
     random_near=partial(pruned, at=0.1, method="random"),
-    tenth_of_both=partial(pruned, at=0.1, method="random", part="both"),
+    tenth_of_both=lambda r: pruned(r, 0.1, "random", "both").first,
+    tenth_of_five=partial(pruned, at=0.1, method="random", part="both"),
     most_l1=lambda r: recovered(r, MOST, part="both").first,
     most_random=lambda r: recovered(r, MOST, "random", "both").first,
     kept_l1=partial(kept, method="l1"),
@@ -368,7 +369,7 @@ def one_operand(r: Records) -> Chart:
     ]
     return Chart(
         rows,
-        x=percent("removed"),
+        x=percent("removed", column="removed"),
         y=percent("test accuracy"),
         marks=[line(name, like=name.partition(",")[0]) for name in lines],
         facet="pruned",
