@@ -1,11 +1,11 @@
 """Data on which a claim must lose, win, or say nothing: made from its own records.
 
 A claim that is supported by records without an effect is no claim. The **null** of a record set
-exchanges the two sides of whole units: seed by seed the models of A and B, process by process the
-times of the variants that took turns. So models, studies and sittings scatter as they did. A claim
-with a margin gets, on top, a worse side that is worse by the margin. **Planted** data have a clear
-effect, in the claim's favour or against it. What claims choose by (validation) stays as it is, so a
-claim chooses as it does on the real data.
+exchanges the two sides of whole units: seed by seed the models of A and B (of one seed alone, its
+sentences), process by process the times of the variants that took turns. So models, studies and
+sittings scatter as they did. A claim with a margin gets, on top, a worse side that is worse by the
+margin. **Planted** data have a clear effect, in the claim's favour or against it. What claims
+choose by (validation) stays as it is, so a claim chooses as it does on the real data.
 
 Losses of sentences, and studies, have the signs of their units exchanged.
 """
@@ -220,6 +220,11 @@ def _exchanged(world: World, one: Contrast, generator: Generator) -> Changes:
     for a, b in zip(world.places(one.a), world.places(one.b)):
         if a in world.outcomes:
             by_seed.setdefault(world.original[a[0]].case.params.get("seed"), []).append((a, b))
+    if [len(pairs) for pairs in by_seed.values()] == [1]:  # of two models, sentences are the units
+        ((a, b),) = by_seed.popitem()[1]
+        swap = generator.random(len(changes[a])) < 0.5
+        sides = world.correct(a), world.correct(b)
+        changes |= {a: np.where(swap, *sides), b: np.where(swap, *sides[::-1])}
     for pairs in by_seed.values():
         if generator.random() < 0.5:
             for a, b in pairs:

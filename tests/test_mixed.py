@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.lab1_quantization import design as lab1_quantization
 from experiments.lab3_widths import design, page, study
 from madl.compression.quantize import QuantizedLinear, linear_layers
 from madl.formats.fixed import FixedPoint
@@ -124,10 +123,6 @@ def tuned(order_loss=0.38):
 
 
 def test_of_formats_for_all_the_least_loss_of_their_width_is_the_rival():
-    fractions = lab1_quantization.FRACTIONS
-    assert {width: fractions[width] for width in design.FRACTIONS} == design.FRACTIONS
-    assert design.RATES["mix"] == lab1_quantization.RATES[design.RIVAL_BITS]
-    assert design.RATES["asked"] == lab1_quantization.RATES[design.WIDE_BITS]
     assert page.preferred(tuned()) == "ordered"
     assert page.preferred(tuned(order_loss=0.41)) == "searched"
     found = page.mixes(tuned())

@@ -6,7 +6,7 @@ import pytest
 
 from experiments.lab1_pruning import design, page
 from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
-from madl.logbook.records import Record, read_published
+from madl.logbook.records import Record, Records, read_published
 from madl.running.evidence import Evidence, EvidenceTable
 from madl.running.plans import RunPlan
 from madl.running.project import Project
@@ -29,9 +29,7 @@ def test_it_starts_from_the_narrowest_of_the_formats_that_validation_loss_ties()
         sweep(8, 0.3 + design.TIE_NATS),
         sweep(6, 0.301 + design.TIE_NATS),
     )
-    tuned = {"tune_examples": None, "tune_learning_rate": 3e-5, "tune_batch_size": 16}
-    trained = kept_of(UPSTREAM, {"validation_loss": 0.4}, method="qat", width=6, **FORMAT, **tuned)
-    upstream = {UPSTREAM: read(lossy, wide, tied, trained)}
+    upstream = {UPSTREAM: read(lossy, wide, tied)}
     found = page.start(SimpleNamespace(records=upstream.__getitem__))
     assert found == {"width": 8, **FORMAT}
 
@@ -44,22 +42,25 @@ def full() -> Evidence:
     return next(row for row in rows if row.is_complete("lab1_quantization_tuning"))
 
 
-def test_what_primary_claims_compare_is_trained_on_every_seed_at_the_rate_of_its_method():
+def test_what_primary_claims_compare_is_trained_on_every_seed_at_the_rate_of_its_point():
     cases = [case.params for case in full().cases(page.STEM)]
     trained = [one for one in cases if one.get("recovery") == "a pass"]
-    for where in (
-        *({"pruning": method, "sparsity": design.THIRD} for method in page.METHODS),
-        {"pruning": "l1", "sparsity": design.HALF},
-        {"part": "nothing"},
-    ):
-        found = [one for one in trained if {"part": "weights", **where}.items() <= one.items()]
+    for name, point in design.POINTS.items():
+        found = [one for one in trained if point.items() <= one.items()]
         assert [one["seed"] for one in found] == list(CONFIRMING_SEEDS)
-        assert {one["recovery_learning_rate"] for one in found} == {design.RATE}
+        assert {one["recovery_learning_rate"] for one in found} == {design.RATES[name]}
     assert TUNING_SEED not in {one["seed"] for one in cases}
 
 
-@pytest.mark.parametrize("what", design.RATES_TRIED)
-def test_the_rate_is_chosen_on_the_tuning_seed(what):
-    tuned, name = read_published(TUNED), "recovery_learning_rate"
-    found = [r for r in tuned if r.case.params.get("pruning", "nothing") == what]
-    assert tuned_rate(found, name) == design.RATE
+def test_both_methods_are_trained_on_at_all_sparsities():
+    cases = [case.params for case in full().cases(page.STEM)]
+    for method in page.METHODS:
+        asked = {"part": "both", "pruning": method, "recovery": "a pass"}
+        found = {one["sparsity"] for one in cases if asked.items() <= one.items()}
+        assert found == set(design.SPARSITIES)
+
+
+@pytest.mark.parametrize("name", design.POINTS)
+def test_the_rate_is_chosen_on_the_tuning_seed(name):
+    tuned = Records(read_published(TUNED)).all(**design.POINTS[name], recovery="a pass")
+    assert tuned_rate(tuned, "recovery_learning_rate") == design.RATES[name]

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from experiments.lab1_quantization import design as lab1_quantization
 from experiments.lab2_compression import design, page, study
 from experiments.lab2_compression.design import AFTER, BETWEEN, OBJECTIVES, PLAIN
 from madl.compression import size
@@ -161,10 +160,9 @@ def test_a_search_is_held_against_another_by_seed_and_a_schedule_by_shape(found)
     assert page.rank(found, BETWEEN).value == 0  # of one model alike, of the other upside down
 
 
-def test_format_and_rates_are_those_that_tuning_chose_and_none_is_at_the_edge():
+def test_rates_are_those_that_tuning_chose_and_none_is_at_the_edge():
     records = read_published(TUNED)
     ties: dict[str, set[float]] = {}
-    assert lab1_quantization.FRACTIONS[design.BITS] == design.FRACTIONS
     for schedule in design.RATES:
         losses = {
             float(one.case.params["after_rate"] or 0): one.values[schedule]["validation_loss"]

@@ -26,12 +26,10 @@ READERS = {  # an experiment whose results depend on each file
 
 GROUPS = """    groups = _decay_groups(model, recipe.weight_decay)
     return torch.optim.AdamW(groups, lr"""
-SCORES = """    scores = [_scores(weight, method, generator) for weight in weights]
-    return [_keep_highest(score.flatten(), sparsity).view_as(score) for score in scores]
+SCORES = """    lowest = scores.argsort(dim=-1, stable=True)[:, :num_removed]
+    return torch.ones_like(scores, dtype=torch.bool).scatter_(-1, lowest, False)
 """
-RANKS = """    ranks = [_scores(w, method, generator) for w in weights]
-    return [_keep_highest(rank.flatten(), sparsity).view_as(rank) for rank in ranks]
-"""
+RANKS = SCORES.replace("lowest", "removed")
 NORMAL = """    drawn = (torch.randn(shape, generator=generator, device=device) for _ in range(3))
     q, k, v = (t.to(problem.torch_dtype) for t in drawn)
 """
@@ -82,12 +80,8 @@ OTHERS = [
     (TRAIN, "p.ndim <= 1", "p.ndim < 1"),
     (TRAIN, "(step + 1) / warm_up", "(step - 1) / warm_up"),
     (TRAIN, "    optimizer.zero_grad(set_to_none=True)\n", ""),
-    (PRUNE, 'METHODS = ("random", "l1")', 'METHODS = ("l1", "random")'),
-    (
-        PRUNE,
-        "sparsity: float, method: str, seed: int = 0\n",
-        "sparsity: float, method: str, seed: int = 1\n",
-    ),
+    (PRUNE, '"2:4": 4}', '"2:4": 8}'),
+    (PRUNE, "    seed: int = 0,\n    norms:", "    seed: int = 1,\n    norms:"),
     (DESIGN, 'TOLERANCE = {"float32": 1e-5', 'TOLERANCE = {"float32": 2e-5'),
     (ATTENTION, "torch.softmax(scores, dim=-1) @ v", "torch.softmax(scores, dim=1) @ v"),
     (QUANTIZE, "kNanScale = 255", "kNanScale = 254"),

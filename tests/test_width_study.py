@@ -1,28 +1,44 @@
 """Question 1.1: how its study searches and counts, and that its constants are what tuning chose."""
 
+import pytest
 import torch
 from torch import nn
 
-from experiments.lab1_quantization import design, study
-from madl.formats.fixed import FixedPoint
-from madl.logbook.records import read_published
-from madl.training import baseline
+from experiments.lab1_quantization import design, scales, study
+from madl.logbook.records import Records, read_published
 from tests.synthetic import DATA, tuned_rate
 
 TUNED = DATA / "lab1_quantization_tuning.jsonl"
 
 
-def test_rows_take_their_own_step():
+@pytest.mark.parametrize("per", ["row", "tensor"])
+def test_a_clipped_scale_is_the_tried_one_of_least_squared_error(per):
     torch.manual_seed(0)
     weight = torch.randn(6, 40) * torch.tensor([0.02, 0.05, 0.1, 0.2, 0.4, 0.8])[:, None]
-    made = {per: study.OwnStep(width=4, per=per).quantize(weight) for per in ("row", "layer")}
-    errors = {per: (q - weight).square().sum(-1) for per, q in made.items()}
-    every = [
-        FixedPoint(width=4, frac_width=frac).quantize(weight) for frac in design.STEP_FRACTIONS
-    ]
-    each = torch.stack([(q - weight).square().sum(-1) for q in every])  # (candidates, rows)
-    torch.testing.assert_close(errors["row"], each.amin(0))
-    torch.testing.assert_close(errors["layer"].sum(), each.sum(-1).amin())
+    largest = weight.abs().amax(-1, keepdim=True) if per == "row" else weight.abs().amax()
+    each = []
+    for share in scales.SHARES:
+        scale = largest * share / 7
+        error = ((weight / scale).round().clamp(-7, 7) * scale - weight).square().sum(-1)
+        each.append(error if per == "row" else error.sum())
+    q = scales.Clipped(width=4, per=per).quantize(weight)
+    error = (q - weight).square().sum(-1)
+    torch.testing.assert_close(error if per == "row" else error.sum(), torch.stack(each).amin(0))
+
+
+def test_a_learned_step_has_the_gradient_of_its_paper():
+    torch.manual_seed(0)
+    w = torch.randn(20, 30, requires_grad=True)
+    rounded = scales.LearnedStep(4, w.detach())
+    step, out = rounded.step.item(), torch.randn(20, 30)
+    assert step == pytest.approx(2 * w.abs().mean().item() / 7**0.5)
+    (rounded(w) * out).sum().backward()
+    v = w.detach() / step
+    inside = (v > -8) & (v < 7)
+    slope = torch.where(inside, v.round() - v, v.clamp(-8, 7))
+    expected = (out * slope).sum() / (600 * 7) ** 0.5
+    torch.testing.assert_close(rounded.step.grad, expected.reshape(1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(w.grad, out * inside)
 
 
 def test_octaves_are_counted_where_they_can_be_by_hand():
@@ -44,14 +60,11 @@ def test_octaves_are_counted_where_they_can_be_by_hand():
 
 
 def tuned(method, **where):
-    records = [r for r in read_published(TUNED) if r.case.params["method"] == method]
-    records = [r for r in records if "draw" in r.case.params]  # folds: the next edition's
-    return [r for r in records if where.items() <= r.case.params.items()]
+    records = Records(read_published(TUNED)).all(method=method, **where)
+    return [r for r in records if "draw" not in r.case.params]
 
 
-def test_passes_points_and_rates_are_chosen_on_the_tuning_seed():
-    fewest = min(tuned("fp32"), key=lambda r: r.values["validation_loss"])
-    assert fewest.case.params["epochs"] == baseline.PASSES
+def test_points_and_rates_are_chosen_on_the_tuning_seed():
     for width, chosen in design.FRACTIONS.items():
         (sweep,) = tuned("sweep", operands="both", width=width)
         assert (sweep.values["weights"], sweep.values["inputs"]) == chosen
@@ -59,6 +72,7 @@ def test_passes_points_and_rates_are_chosen_on_the_tuning_seed():
     for operands, chosen in design.LONE_FRACTIONS.items():
         (sweep,) = tuned("sweep", operands=operands)
         assert sweep.values[operands] == chosen
-    for width, rate in design.RATES.items():
-        found = tuned("control") if width is None else tuned("qat", width=width)
-        assert rate == tuned_rate(found, "tune_learning_rate")
+    trainings = {None: {"method": "control"}, "learned": {"method": "learned"}}
+    for of, rate in design.RATES.items():
+        where = trainings.get(of, {"method": "qat", "width": of})
+        assert rate == tuned_rate(tuned(**where), "tune_learning_rate")

@@ -6,13 +6,13 @@ both. Times and bytes are measured on one layer with zeros, in processes of its 
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from statistics import fmean
 from typing import Any
 
 from experiments.lab1_pruning import design
 from experiments.lab1_pruning.design import FAR, HALF, MOST, THIRD
-from madl.logbook.arms import Arm, TimedArm, arm, timed_arm
+from madl.logbook.arms import Arm, TimedArm, arm, of_models, timed_arm
 from madl.logbook.charts import Chart, level, line, linear, percent
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
@@ -20,7 +20,7 @@ from madl.logbook.numbers import ExactValue, contended_processes, exact, percent
 from madl.logbook.records import Params, Record, Records, Row, Scalar
 from madl.logbook.searches import rate_rows
 from madl.logbook.values import number, per_cent
-from madl.training import baseline, compressed
+from madl.training import baseline
 
 WIDTH_STUDY = "lab1_quantization"  # where the starting model comes from
 
@@ -35,36 +35,24 @@ FORMAT = ("operands", "width", "frac_width", "input_frac_width")
 
 
 def start(plan: Plan) -> Params:
-    """Parameters of the best model of 1.1: its format, and its training if it was trained on.
+    """The format of the best model of 1.1 that is quantized alone: training follows here.
 
     Of the formats whose validation loss is within `TIE_NATS` of the least, it is the narrowest:
     products of few bits are the cheapest.
     """
-    tuned = plan.records(f"{WIDTH_STUDY}{TUNING}")
-    by_loss: list[tuple[float, Params]] = []
-    for record in tuned.all(method="sweep", operands="both"):
-        values, format_ = record.values, selected(record, "operands", "width")
-        points = {"frac_width": values["weights"], "input_frac_width": values["inputs"]}
-        by_loss.append((values["loss"], {**format_, **points}))
-    for record in tuned.all(method="qat"):
-        params = selected(record, *FORMAT, *compressed.TUNE_FIELDS)
-        by_loss.append((record.values["validation_loss"], params))
-    least = min(loss for loss, _ in by_loss)
-    tied = [params for loss, params in by_loss if loss <= least + design.TIE_NATS]
-    return min(tied, key=lambda params: int(params["width"] or 0))
+    sweeps = plan.records(f"{WIDTH_STUDY}{TUNING}").all(method="sweep", operands="both")
+    least = min(sweep.values["loss"] for sweep in sweeps)
+    tied = [sweep for sweep in sweeps if sweep.values["loss"] <= least + design.TIE_NATS]
+    best = min(tied, key=lambda sweep: int(sweep.case.params["width"] or 0))
+    points = {"frac_width": best.values["weights"], "input_frac_width": best.values["inputs"]}
+    return {"operands": "both", "width": best.case.params["width"], **points}
 
 
-def selected(record: Record, *names: str) -> Params:
-    """The parameters of these names of a record's case."""
-    return {name: record.case.params[name] for name in names}
-
-
-def recovery(plan: Plan, rate: float = design.RATE, *, short: bool = False) -> Params:
-    """Parameters of the training after pruning: over all sentences, or over a few (`short`)."""
-    num_examples = design.SHORT_SENTENCES if short else None
+def recovery(plan: Plan, rate: float) -> Params:
+    """Parameters of a pass of training after pruning, over all sentences."""
     return {
-        "recovery": "short" if short else "a pass",
-        "recovery_examples": plan.profile.choose(smoke=32, quick=num_examples),
+        "recovery": "a pass",
+        "recovery_examples": plan.profile.choose(smoke=32, quick=None),
         "recovery_learning_rate": rate,
         "recovery_batch_size": design.RECOVERY_BATCH,
     }
@@ -74,43 +62,51 @@ def pruning(part: str, method: str, sparsity: float) -> Params:
     return {"part": part, "pruning": method, "sparsity": sparsity}
 
 
-NOTHING: Params = {"part": "nothing", "sparsity": 0.0}
+def chosen_rate(part: str, method: str, sparsity: float) -> float:
+    """The learning rate of the tuned point that is most like this one."""
+    if part == "both":
+        return design.RATES[f"half of both, {'random' if method == 'random' else 'L1-norm'}"]
+    if method == "random":
+        return design.RATES["half of the weights, random"]
+    removed = "80 %" if sparsity >= FAR else "half"
+    return design.RATES[f"{removed} of the weights, L1-norm"]
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
+    choose = plan.profile.choose
     base = {**baseline.drawn_params(plan, TUNING_SEED), **start(plan)}
-    points = {
-        "nothing": NOTHING,
-        "l1": pruning("weights", "l1", HALF),
-        "random": pruning("weights", "random", THIRD),
-    }
     for name, rates in design.RATES_TRIED.items():
-        for rate in plan.profile.choose(smoke=rates[:1], quick=rates):
-            yield {**base, **points[name], **recovery(plan, rate)}
+        for rate in choose(smoke=rates[:1], quick=rates):
+            yield {**base, **design.POINTS[name], **recovery(plan, rate)}
+    for point in choose(smoke=(), quick=[p for p in design.POINTS.values() if p["part"] == "both"]):
+        rate = chosen_rate("both", str(point["pruning"]), HALF)
+        longer = {"recovery": "five passes", "recovery_epochs": design.PASSES_ASKED}
+        yield {**base, **point, **recovery(plan, rate), **longer}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose, chosen, first = plan.profile.choose, start(plan), plan.seeds[0]
-    points = product(
-        design.PARTS, choose(smoke=(THIRD, HALF, MOST), quick=design.SPARSITIES), METHODS
+    points = list(
+        product(design.PARTS, METHODS, choose(smoke=(HALF, FAR), quick=design.SPARSITIES))
     )
-    untrained = [(part, method, sparsity) for part, sparsity, method in points]
-    sparsities = design.SPARSITIES_TRAINED.items()
-    trained = [("weights", method, sparsity) for method, each in sparsities for sparsity in each]
     for seed in plan.seeds:
         base = {**baseline.drawn_params(plan, seed), **chosen}
-        for part, method, sparsity in untrained:
+        for part, method, sparsity in points:
             is_quiet = method == "l1" or sparsity < design.GUESSING_SPARSITY
-            if seed == first or (part == "weights" and is_quiet):
+            if seed == first or (part == "both" and is_quiet):
                 yield {**base, **pruning(part, method, sparsity)}
-        yield {**base, **NOTHING, **recovery(plan)}
-        for point in (*trained, *(design.POINTS_TRAINED_ONCE if seed == first else ())):
-            yield {**base, **pruning(*point), **recovery(plan)}
+        for method, sparsity in design.OF_WEIGHTS:
+            yield {**base, **pruning("weights", method, sparsity)}
+        yield {**base, **design.POINTS["nothing"], **recovery(plan, design.RATES["nothing"])}
+        for part, method, sparsity in (*points, *(("weights", *p) for p in design.OF_WEIGHTS)):
+            is_asked = part == "both" and (seed == first or sparsity in design.SPARSITIES_ON_ALL)
+            if is_asked or (part == "weights" and (method, sparsity) in design.OF_WEIGHTS):
+                rate = chosen_rate(part, method, sparsity)
+                yield {**base, **pruning(part, method, sparsity), **recovery(plan, rate)}
     base = {**baseline.drawn_params(plan, first), **chosen}
     yield {**base, **pruning("inputs", "fresh random", THIRD)}
-    yield {**base, **pruning("weights", "l1", FAR), **recovery(plan, short=True)}
     yield {**base, "part": "magnitudes", "sparsity": HALF}
     yield {
         **{**base, "part": "cost", "sparsities": ", ".join(map(str, design.TIMED_SPARSITIES))},
@@ -121,7 +117,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 
 @page.quick
 def quick(params: Params) -> bool:
-    is_shown = params["part"] == "weights" and params.get("sparsity") in (THIRD, HALF)
+    is_shown = params["part"] == "both" and params.get("sparsity") in (THIRD, HALF)
     return params["seed"] == CONFIRMING_SEEDS[0] and is_shown and "recovery" not in params
 
 
@@ -132,10 +128,9 @@ def control(r: Records) -> Arm:
 
 def untouched(r: Records) -> Arm:
     """The starting models, as 1.1 judged them: nothing removed, and not trained on."""
-    first = recovered(r, HALF).records[0]
-    method = "qat" if "tune_learning_rate" in first.case.params else "ptq"
-    one_step = r.of_experiment(WIDTH_STUDY).without("step_per")
-    return arm(one_step, "nothing removed", method=method, **selected(first, *FORMAT))
+    of = recovered(r, HALF).records[0].case.params
+    plain = r.of_experiment(WIDTH_STUDY).without("bias")
+    return arm(plain, "nothing removed", method="ptq", **{name: of[name] for name in FORMAT})
 
 
 def pruned(r: Records, at: float, method: str = "l1", part: str = "weights") -> Arm:
@@ -144,12 +139,10 @@ def pruned(r: Records, at: float, method: str = "l1", part: str = "weights") -> 
     return arm(untrained, METHODS.get(method, method), part=part, pruning=method, sparsity=at)
 
 
-def recovered(
-    r: Records, at: float, method: str = "l1", part: str = "weights", *, after: str = "a pass"
-) -> Arm:
-    """The models with the share `at` of a part removed and trained on: "a pass" or "short"."""
-    where = {"part": part, "pruning": method, "sparsity": at, "recovery": after}
-    return arm(r.of_experiment(STEM), f"{METHODS[method]}, trained on", **where)
+def recovered(r: Records, at: float, method: str = "l1", part: str = "weights") -> Arm:
+    """The models with the share `at` of a part removed, and then a pass of training."""
+    where = {"part": part, "pruning": method, "sparsity": at, "recovery": "a pass"}
+    return arm(r.of_experiment(STEM), f"{METHODS.get(method, method)}, trained on", **where)
 
 
 def product_time(r: Records, kind: str, at: float | None = None) -> TimedArm:
@@ -158,63 +151,79 @@ def product_time(r: Records, kind: str, at: float | None = None) -> TimedArm:
 
 
 @page.claim(primary=True)
-def half_costs_little(r: Records) -> Contrast:
-    """With half of the Linear weights removed by L1-norm and a pass of training, accuracy is at
-    most two points below nothing removed, not trained on: which validation loss prefers."""
-    return compare(recovered(r, HALF), untouched(r)).no_worse(design.MARGIN)
+def random_is_as_good(r: Records) -> Contrast:
+    """Once trained, a model with half of its weights and inputs removed at random is as accurate as
+    one with the smallest half removed (L1-norm): at most a point less."""
+    random, l1 = (recovered(r, HALF, method, "both") for method in ("random", "l1"))
+    return compare(random, l1).no_worse()
 
 
 @page.claim(primary=True)
-def l1_beats_random(r: Records) -> Contrast:
-    """With 30 % of the weights removed and the same pass of training, L1-norm pruning is more
-    accurate than random pruning."""
-    return compare(recovered(r, THIRD), recovered(r, THIRD, "random"))
+def four_in_five_can_go(r: Records) -> Contrast:
+    """80 % of the Linear weights can go, the smallest: after a pass of training, accuracy is at
+    most a point below nothing removed."""
+    return compare(recovered(r, FAR), untouched(r)).no_worse()
 
 
 @page.claim
-def l1_beats_random_untrained(r: Records) -> Contrast:
-    """30 % of the weights removed, untrained: L1-norm over random."""
-    return compare(pruned(r, THIRD), pruned(r, THIRD, "random"))
+def half_of_the_weights(r: Records) -> Contrast:
+    """Half of the weights removed by L1-norm and trained on, over nothing removed."""
+    return compare(recovered(r, HALF), untouched(r))
 
 
 @page.claim
-def training_on_helps(r: Records) -> Contrast:
-    """Half of the weights removed by L1-norm: a pass of training over none."""
-    return compare(recovered(r, HALF), pruned(r, HALF))
-
-
-@page.claim
-def half_beside_training(r: Records) -> Contrast:
+def beside_training(r: Records) -> Contrast:
     """Half of the weights removed by L1-norm over nothing removed, both trained on."""
     return compare(recovered(r, HALF), control(r))
 
 
 @page.claim
-def l1_at_30(r: Records) -> Contrast:
-    """30 % of the weights removed by L1-norm over nothing removed, both trained on."""
-    return compare(recovered(r, THIRD), control(r))
+def far_beside_training(r: Records) -> Contrast:
+    """80 % of the weights removed by L1-norm over nothing removed, both trained on."""
+    return compare(recovered(r, FAR), control(r))
+
+
+@page.claim
+def half_of_both(r: Records) -> Contrast:
+    """Half of weights and inputs removed by L1-norm and trained on, over nothing removed."""
+    return compare(recovered(r, HALF, part="both"), untouched(r))
+
+
+@page.claim
+def training_on_helps(r: Records) -> Contrast:
+    """Half of weights and inputs removed by L1-norm: a pass of training over none."""
+    return compare(recovered(r, HALF, part="both"), pruned(r, HALF, part="both"))
 
 
 @page.claim
 def random_at_30(r: Records) -> Contrast:
-    """30 % of the weights removed at random over nothing removed, both trained on."""
-    return compare(recovered(r, THIRD, "random"), control(r))
+    """30 % of weights and inputs removed, trained on: random over L1-norm."""
+    random, l1 = (recovered(r, THIRD, method, "both") for method in ("random", "l1"))
+    return compare(random, l1)
 
 
-def bearable(r: Records, *removed: float) -> ExactValue:
-    """The share of the weights that L1-norm can remove before the first model, trained on, falls
-    `MARGIN` below nothing removed; its curve is straight between the shares `removed`."""
-    whole = untouched(r).first
-    arms = [recovered(r, at).first for at in removed]
-    losses = (compare(a, whole).comparison.by_unit[0] for a in arms)
-    lines = pairwise(zip((0.0, *removed), (0.0, *losses)))
-    crossings = (
-        x0 + (x1 - x0) * (-design.MARGIN - y0) / (y1 - y0)
-        for (x0, y0), (x1, y1) in lines
-        if y1 <= -design.MARGIN
-    )
-    share = next(crossings, removed[-1])
-    return percentage(share, [record for a in (whole, *arms) for record in a.records])
+@page.claim
+def wanda(r: Records) -> Contrast:
+    """Half of the weights removed, trained on: Wanda over L1-norm."""
+    return compare(recovered(r, HALF, "wanda"), recovered(r, HALF))
+
+
+@page.claim
+def wanda_untrained(r: Records) -> Contrast:
+    """Half of the weights removed, untrained: Wanda over L1-norm."""
+    return compare(pruned(r, HALF, "wanda"), pruned(r, HALF))
+
+
+@page.claim
+def random_weights(r: Records) -> Contrast:
+    """Half of the weights removed, trained on: at random over L1-norm."""
+    return compare(recovered(r, HALF, "random"), recovered(r, HALF))
+
+
+@page.claim
+def two_of_four(r: Records) -> Contrast:
+    """Half of the weights removed, trained on: two of every four over L1-norm."""
+    return compare(recovered(r, HALF, "2:4"), recovered(r, HALF))
 
 
 def kept(r: Records, method: str, at: float = HALF) -> ExactValue:
@@ -223,57 +232,98 @@ def kept(r: Records, method: str, at: float = HALF) -> ExactValue:
     return percentage(fmean(shares["l2"] for shares in a.values("kept")), a.records)
 
 
-def products_left(r: Records, part: str) -> ExactValue:
-    """The share of products without a zero factor in the first model, where L1 removes half."""
-    a = pruned(r, HALF, part=part).first
-    return percentage(a.value("zeros")["products"], a.records)
+def counted(models: Arm, kind: str) -> ExactValue:
+    """A share of zeros, of "weights" or "inputs", or of the "products" left: mean of the models."""
+    return percentage(fmean(zeros[kind] for zeros in models.values("zeros")), models.records)
+
+
+def drawn_anew(r: Records) -> Arm:
+    """The model whose input mask is drawn anew at every forward."""
+    return pruned(r, THIRD, "fresh random", "inputs").first
 
 
 def changed(r: Records) -> ExactValue:
     """The share of answers that change in a second run, if the input mask is drawn anew."""
-    a = pruned(r, THIRD, "fresh random", "inputs").first
+    a = drawn_anew(r)
     return percentage(a.value("changed") / a.value("of"), a.records)
 
 
-def num_short(r: Records) -> ExactValue:
-    """The number of training sentences of a short training after pruning."""
-    a = recovered(r, FAR, after="short")
-    return exact(a.param("recovery_examples"), a.records)
+def tuned(r: Records, method: str, recovery: str) -> Record:
+    """The tuning model with half of both removed by a method, after so much training."""
+    rate = chosen_rate("both", method, HALF)
+    where = {"recovery": recovery, "recovery_learning_rate": rate}
+    return r.tuning.single(**pruning("both", method, HALF), **where)
+
+
+def gap(r: Records, recovery: str) -> ExactValue:
+    """The tuning model's validation accuracy with half of both removed by L1-norm less that with
+    half removed at random, after so much training, in points."""
+    l1, random = (tuned(r, method, recovery) for method in METHODS)
+    name = "validation_accuracy"
+    return exact(100 * (l1.values[name] - random.values[name]), [l1, random], "points")
+
+
+def tuned_loss(r: Records, method: str, recovery: str) -> ExactValue:
+    record = tuned(r, method, recovery)
+    return exact(round(record.values["validation_loss"], 3), [record], "nats")
+
+
+def cost_of_the_rule(r: Records, method: str) -> ExactValue:
+    """The validation loss at the rate in use above that at the best one, with half of both removed
+    by a method: what it costs to stay off rates next to a collapse.
+    """
+    tried = r.tuning.where(recovery="a pass", **pruning("both", method, HALF)).all()
+    least = min(record.values["validation_loss"] for record in tried)
+    chosen = tuned(r, method, "a pass").values["validation_loss"]
+    return exact(round(chosen - least, 3), tried, "nats")
 
 
 page.numbers(
-    as_long=half_beside_training,
-    l1_near=partial(pruned, at=design.NEAR_SPARSITIES["l1"]),
-    random_near=partial(pruned, at=design.NEAR_SPARSITIES["random"], method="random"),
-    kept_l1_near=partial(kept, method="l1", at=design.NEAR_SPARSITIES["l1"]),
-    kept_random_near=partial(kept, method="random", at=design.NEAR_SPARSITIES["random"]),
-    l1=partial(recovered, at=THIRD),
-    random=partial(recovered, at=THIRD, method="random"),
-    l1_half=partial(recovered, at=HALF),
-    l1_half_before=partial(pruned, at=HALF),
-    l1_far=lambda r: recovered(r, FAR).first,
-    l1_far_short=lambda r: recovered(r, FAR, after="short").first,
-    l1_far_before=lambda r: pruned(r, FAR).first,
-    both_far=lambda r: recovered(r, FAR, part="both").first,
-    inputs_half_before=lambda r: pruned(r, HALF, part="inputs").first,
-    both_half_before=lambda r: pruned(r, HALF, part="both").first,
-    l1_bearable=lambda r: bearable(r, THIRD, HALF, 0.7, FAR),
-    random_lost=lambda r: compare(recovered(r, THIRD, "random"), untouched(r)),
+    one_l1=partial(tuned_loss, method="l1", recovery="a pass"),
+    one_random=partial(tuned_loss, method="random", recovery="a pass"),
+    five_l1=partial(tuned_loss, method="l1", recovery="five passes"),
+    five_random=partial(tuned_loss, method="random", recovery="five passes"),
+    rule_l1=partial(cost_of_the_rule, method="l1"),
+    rule_random=partial(cost_of_the_rule, method="random"),
+    inputs_l1=lambda r: counted(recovered(r, HALF, part="both"), "inputs"),
+    inputs_random=lambda r: counted(recovered(r, HALF, "random", "both"), "inputs"),
+    fresh_accuracy=drawn_anew,
+    far_random=partial(recovered, at=FAR, method="random", part="both"),
+    l1=lambda r: recovered(r.and_further, HALF, part="both"),
+    random=lambda r: recovered(r.and_further, HALF, "random", "both"),
+    l1_before=partial(pruned, at=HALF, part="both"),
+    random_before=partial(pruned, at=HALF, method="random", part="both"),
+    at_30=random_at_30,
+    weights_cost=half_of_the_weights,
+    as_long=beside_training,
+    untouched=lambda r: untouched(r.and_further),
     intact=control,
+    far=lambda r: recovered(r.and_further, FAR),
+    with_wanda=wanda,
+    with_wanda_untrained=wanda_untrained,
+    with_two_of_four=two_of_four,
+    gap_after_one=partial(gap, recovery="a pass"),
+    gap_after_five=partial(gap, recovery="five passes"),
+    far_as_long=far_beside_training,
+    with_random=random_weights,
     guessing=baseline.guessing,
+    random_near=partial(pruned, at=0.1, method="random"),
+    tenth_of_both=lambda r: pruned(r, 0.1, "random", "both").first,
+    tenth_of_five=partial(pruned, at=0.1, method="random", part="both"),
+    most_l1=lambda r: recovered(r, MOST, part="both").first,
+    most_random=lambda r: recovered(r, MOST, "random", "both").first,
     kept_l1=partial(kept, method="l1"),
     kept_random=partial(kept, method="random"),
-    left_weights=partial(products_left, part="weights"),
-    left_both=partial(products_left, part="both"),
+    left_weights=lambda r: counted(pruned(r, HALF), "products"),
+    left_both=lambda r: counted(pruned(r, HALF, part="both"), "products"),
+    left_l1=lambda r: counted(recovered(r, HALF, part="both"), "products"),
+    left_random=lambda r: counted(recovered(r, HALF, "random", "both"), "products"),
     changed=changed,
-    fixed=lambda r: pruned(r, THIRD, "random", "inputs").first,
-    fresh=lambda r: pruned(r, THIRD, "fresh random", "inputs").first,
-    tenth_of_both=lambda r: pruned(r, 0.1, "random", "both").first,
     contended=contended_processes,
-    csr_half=lambda r: product_time(r, "csr", HALF) / product_time(r, "dense"),
-    csr_most=lambda r: product_time(r, "dense") / product_time(r, "csr", MOST),
-    num_short=num_short,
-    num_test=lambda r: exact(control(r).accuracy.n, control(r).records),
+    csr_half=lambda r: compare(product_time(r, "dense"), product_time(r, "csr", HALF)),
+    csr_most=lambda r: compare(product_time(r, "csr", MOST), product_time(r, "dense")),
+    half_rows=lambda r: compare(product_time(r, "half of the rows"), product_time(r, "dense")),
+    num_test=lambda r: exact(control(r).first.accuracy.n, control(r).records),
 )
 
 
@@ -284,41 +334,46 @@ def sparsities(r: Records, part: str, method: str, **where: Scalar) -> list[floa
 
 def accuracy_rows(r: Records, part: str) -> list[dict[str, Any]]:
     """A row for each share removed, 0 first: arms as pruned and trained on, of both methods."""
-    before, after = untouched(r), control(r)
-    if part != "weights":  # which one model alone was judged on
-        before, after = before.first, after.first
-    row: dict[str, Any] = {f"{name}, as pruned": before for name in METHODS.values()}
-    rows = {0.0: {"removed": 0.0, **row, **dict.fromkeys(METHODS.values(), after)}}
+    every = r.and_further
+    row: dict[str, Any] = {f"{name}, as pruned": untouched(every) for name in METHODS.values()}
+    rows = {0.0: {"removed": 0.0, **row, **dict.fromkeys(METHODS.values(), control(r))}}
     for method, name in METHODS.items():
         for at in sparsities(r.without("recovery"), part, method):
             row = rows.setdefault(at, {"removed": at})
             row[f"{name}, as pruned"] = pruned(r, at, method, part)
         for at in sparsities(r, part, method, recovery="a pass"):
-            rows.setdefault(at, {"removed": at})[name] = recovered(r, at, method, part)
+            rows.setdefault(at, {"removed": at})[name] = recovered(every, at, method, part)
     return [rows[at] for at in sorted(rows)]
-
-
-def accuracy_chart(r: Records, rows: Sequence[Row], facet: str | None = None) -> Chart:
-    lines = [line(f"{name}, as pruned", like=name) for name in METHODS.values()]
-    return Chart(
-        rows,
-        x=percent("removed", column="removed"),
-        y=percent("test accuracy"),
-        marks=[level(baseline.larger_class(r), "guessing"), *map(line, METHODS.values()), *lines],
-        facet=facet,
-    )
 
 
 @page.chart
 def accuracy(r: Records) -> Chart:
-    return accuracy_chart(r, accuracy_rows(r, "weights"))
+    lines = [line(f"{name}, as pruned", like=name) for name in METHODS.values()]
+    return Chart(
+        [{name: of_models(cell) for name, cell in row.items()} for row in accuracy_rows(r, "both")],
+        x=percent("removed of weights and of inputs", column="removed"),
+        y=percent("test accuracy"),
+        marks=[level(baseline.larger_class(r), "guessing"), *map(line, METHODS.values()), *lines],
+    )
 
 
 @page.chart
-def inputs_and_both(r: Records) -> Chart:
-    parts = ("inputs", "both")
-    rows = [{"pruned": part, **row} for part in parts for row in accuracy_rows(r, part)]
-    return accuracy_chart(r, rows, "pruned")
+def one_operand(r: Records) -> Chart:
+    """As pruned, of the first model: weights alone and inputs alone."""
+    lines = [f"{name}, as pruned" for name in METHODS.values()]
+    rows = [
+        {"pruned": part, "removed": row["removed"], **{name: row[name].first for name in lines}}
+        for part in ("weights", "inputs")
+        for row in accuracy_rows(r, part)
+        if lines[-1] in row
+    ]
+    return Chart(
+        rows,
+        x=percent("removed", column="removed"),
+        y=percent("test accuracy"),
+        marks=[line(name, like=name.partition(",")[0]) for name in lines],
+        facet="pruned",
+    )
 
 
 @page.chart
@@ -343,15 +398,30 @@ def histogram(r: Records) -> Chart:
 
 @page.table
 def points(r: Records) -> Sequence[Row]:
-    """Accuracy by method and share of the weights that is removed, as pruned and trained on."""
+    """Accuracy by method and share of weights and inputs removed, as pruned and trained on."""
     rows: list[Row] = []
-    for row in accuracy_rows(r, "weights"):
+    for row in accuracy_rows(r, "both"):
         cells: dict[str, Any] = {"removed": f"{100 * row['removed']:g} %"}
         for name in METHODS.values():
-            cells |= {f"{name}, as pruned": row.get(f"{name}, as pruned", "")}
-            cells |= {f"{name}, trained on": row.get(name, "")}
+            cells |= {f"{name}, as pruned": of_models(row.get(f"{name}, as pruned", ""))}
+            cells |= {f"{name}, trained on": of_models(row.get(name, ""))}
         rows.append(cells)
     return rows
+
+
+@page.table
+def of_weights(r: Records) -> Sequence[Row]:
+    """Accuracy with weights alone removed, by methods that rank them otherwise."""
+    ranked = {"l1": "L1-norm", "wanda": "Wanda", "2:4": "two of every four", "random": "chance"}
+    return [
+        {
+            "weights removed": f"{100 * at:g} %",
+            "removed by": ranked[method],
+            "as pruned": pruned(r, at, method),
+            "trained on": recovered(r.and_further, at, method),
+        }
+        for method, at in design.OF_WEIGHTS
+    ]
 
 
 @page.table
@@ -359,9 +429,12 @@ def every(r: Records) -> Sequence[Row]:
     """Accuracy as pruned, and the zeros and products that L1 leaves, by part and share removed."""
     rows: list[Row] = []
     for part in design.PARTS:
-        for at in sparsities(r.without("recovery"), part, "l1"):
+        for at in sparsities(r.without("recovery"), part, "random"):
             zeros = pruned(r, at, part=part).values("zeros")
-            accuracies = {name: pruned(r, at, m, part) for m, name in METHODS.items()}
+            accuracies = {
+                name: of_models(pruned(r, at, method, part).first)
+                for method, name in METHODS.items()
+            }
             shares = {
                 title: per_cent(fmean(model[name] for model in zeros))
                 for name, title in ZEROS.items()
@@ -375,33 +448,27 @@ ZEROS = {"weights": "zero weights", "inputs": "zero inputs", "products": "produc
 
 @page.table
 def costs(r: Records) -> Sequence[Row]:
-    """Speed and bytes of one pruned layer, beside the accuracy of a model with as many zeros."""
-    dense, num_bytes = (
-        product_time(r, "dense"),
-        r.of_experiment(STEM).single(part="cost").values["bytes"],
-    )
-    return [
+    """Speed and bytes of one pruned layer."""
+    dense = product_time(r, "dense")
+    num_bytes = r.of_experiment(STEM).single(part="cost").values["bytes"]
+    smaller = dense / product_time(r, "half of the rows")
+    rows: list[Row] = [
         {
             "weights removed": f"{100 * float(at):g} %",
-            "accuracy as pruned": pruned(r, float(at)),
             "masked, speed": dense / product_time(r, "masked", float(at)),
             "CSR, speed": dense / product_time(r, "csr", float(at)),
             "CSR, bytes": f"{number(stored['csr'] / stored['dense'])} ×",
         }
         for at, stored in sorted(num_bytes.items())
     ]
+    return [*rows, {"weights removed": "half of the rows", "masked, speed": smaller}]
 
 
-page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))
+page.power(design.TRUTHS)
 
 
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after a pass of training, by learning rate."""
-    trainings: dict[str, Params] = {
-        "nothing removed": {"part": "nothing"},
-        "half of the weights removed, L1-norm": {"pruning": "l1"},
-        "three in ten removed, random": {"pruning": "random"},
-    }
-    chosen = dict.fromkeys(trainings, design.RATE)
-    return rate_rows(r.tuning, trainings, "recovery_learning_rate", chosen=chosen)
+    tuned = r.tuning.where(recovery="a pass")
+    return rate_rows(tuned, design.POINTS, "recovery_learning_rate", chosen=design.RATES)

@@ -23,7 +23,7 @@ from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.machine import timing
 from madl.training import baseline, compressed
-from madl.training.data import batches_by_length
+from madl.training.data import batches_by_length, middle_batch
 from madl.training.train import EVALUATION_BATCH, evaluate
 
 BINS = 60
@@ -40,7 +40,7 @@ def run(params: Params, ctx: Context) -> Values:
         return magnitudes(compressed.build(params, ctx), params)
     is_tuning = params["seed"] == TUNING_SEED
     judge = baseline.judge_on_validation if is_tuning else baseline.judge_on_test
-    if params["part"] == "nothing" and params.get("tune_learning_rate") is None:
+    if params["part"] == "nothing":
         return judge(build_control(params, ctx), params, ctx.device)
     model = compressed.build(params, ctx)
     before = [layer.weight.detach().clone() for layer in linear_layers(model)]
@@ -65,23 +65,24 @@ def prune_(model: nn.Module, params: Params) -> list[Tensor]:
     part, method, seed = params["part"], str(params.get("pruning")), int(params["seed"] or 0)
     sparsity = float(params["sparsity"] or 0)
     masks: list[Tensor] = []
+    how: Any = {"sparsity": sparsity, "method": method, "seed": seed}
     if part in ("weights", "both"):
-        masks = prune.prune_(model, sparsity=sparsity, method=method, seed=seed)
+        batch = calibration(params) if method == "wanda" else None
+        masks = prune.prune_(model, **how, calibration=batch)
     if part in ("inputs", "both"):
         batch = calibration(params) if method == "l1" else None
-        prune.prune_inputs_(model, sparsity=sparsity, method=method, seed=seed, calibration=batch)
+        prune.prune_inputs_(model, **how, calibration=batch)
     return masks
 
 
 def calibration(params: Params) -> dict[str, Tensor]:
-    """A batch of training sentences of middle length, which sets L1's thresholds of inputs."""
+    """A batch of training sentences of middle length: for L1's thresholds of inputs, and Wanda."""
     data = baseline.load_splits(params).train.first(32 * design.CALIBRATION_SENTENCES)
-    batches = list(batches_by_length(data, design.CALIBRATION_SENTENCES))
-    return data.batch(batches[len(batches) // 2])
+    return middle_batch(data, design.CALIBRATION_SENTENCES)
 
 
 def train_on_(model: nn.Module, masks: list[Tensor], params: Params, ctx: Context) -> None:
-    """Train a pruned model for a pass, in which masked weights stay zero."""
+    """Train a pruned model on; masked weights stay zero."""
     baseline.retrain_(model, params, ctx.device, prefix="recovery_")
     for layer, mask in zip(linear_layers(model), masks):
         assert not layer.weight.detach().cpu()[~mask].any(), "a mask did not hold"
@@ -117,14 +118,14 @@ def magnitudes(model: nn.Module, params: Params) -> Values:
         return torch.histc(values.abs(), bins=BINS, min=0.0, max=top).tolist()
 
     values: Values = {"top": top, "all": histogram(weights[design.LAYER])}
-    for method in prune.METHODS:
+    for method in ("random", "l1"):
         masks = prune.weight_masks(weights, sparsity=sparsity, method=method, seed=seed)
         values[method] = histogram(weights[design.LAYER][masks[design.LAYER]])
     return values
 
 
 def layer_costs(params: Params, ctx: Context) -> Values:
-    """One layer's times, dense, masked and as CSR, from several processes, and its bytes."""
+    """One layer's times, dense, smaller, masked and as CSR, from several processes; its bytes."""
     weight = linear_layers(compressed.build(params, ctx))[design.LAYER].weight
     sparsities = list(map(float, str(params["sparsities"]).split(", ")))
     with tempfile.TemporaryDirectory(prefix="madl-layer-") as folder:
@@ -148,7 +149,7 @@ def masked(weight: Tensor, sparsity: float) -> Tensor:
 
 @torch.no_grad()
 def timed_products(argument: Mapping[str, Any]) -> Values:
-    """Time products of one input with the weight: dense, and at each sparsity masked and as CSR.
+    """Time products of one input with the weight: dense, with half of its rows, masked and as CSR.
 
     A fresh process calls it.
     """
@@ -156,7 +157,11 @@ def timed_products(argument: Mapping[str, Any]) -> Values:
     device, budget_s = argument["device"], argument["budget_s"]
     weight = torch.from_numpy(np.load(argument["path"])).to(device)
     x = torch.randn(design.TIMED_TOKENS, weight.shape[1], device=device)  # (tokens, in_features)
-    calls: dict[str, timing.Call] = {"dense": lambda: F.linear(x, weight)}
+    rows = weight[: len(weight) // 2]
+    calls: dict[str, timing.Call] = {
+        "dense": lambda: F.linear(x, weight),
+        "half of the rows": lambda: F.linear(x, rows),
+    }
     for sparsity in argument["sparsities"]:
         calls |= products(x, str(sparsity), masked(weight, sparsity))
     subjects = {name: timing.observe(call, [x]) for name, call in calls.items()}

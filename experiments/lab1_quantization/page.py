@@ -1,12 +1,14 @@
 """Question 1.1: accuracy against fixed-point width, after quantization and after training on."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from statistics import fmean
 
 from experiments.lab1_quantization import design
 from experiments.lab1_quantization.design import FRACTIONS, NARROW_BITS
-from madl.logbook.arms import Arm, arm
+from madl.logbook.arms import Arm, arm, of_models
 from madl.logbook.charts import Chart, doubling, level, line, percent
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.drawing import Panel, field, field_table, says
@@ -14,10 +16,12 @@ from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Experiment, P
 from madl.logbook.numbers import ExactValue, exact, percentage
 from madl.logbook.records import Params, Record, Records, Row, Scalar
 from madl.logbook.searches import rate_rows
-from madl.logbook.values import Estimate, per_cent, scientific
+from madl.logbook.values import Estimate, per_cent
 from madl.training import baseline
 
 page = Experiment()
+
+LEARNED = "learned"  # steps, as LSQ has it
 
 
 def format_params(width: int, fractions: tuple[int, int], operands: str = "both") -> Params:
@@ -27,35 +31,36 @@ def format_params(width: int, fractions: tuple[int, int], operands: str = "both"
     return {"operands": operands, "width": width, **points}
 
 
-def trained(plan: Plan, seed: int, width: int | None, rate: float | None = None) -> Params:
-    """Parameters of a model trained on in the chosen format of a width, or in FP32 (None)."""
+def trained(plan: Plan, seed: int, kind: int | str | None, rate: float | None = None) -> Params:
+    """Parameters of a model trained on: in a width's chosen format, FP32, or with learned steps."""
     method: Params = {"method": "control"}
-    if width is not None:
-        method = {"method": "qat", **format_params(width, FRACTIONS[width])}
-    recipe = baseline.retraining_params(plan, rate or chosen_rate(width))
+    if kind == LEARNED:
+        method = {"method": LEARNED, "width": NARROW_BITS}
+    elif isinstance(kind, int):
+        method = {"method": "qat", **format_params(kind, FRACTIONS[kind])}
+    recipe = baseline.retraining_params(plan, rate or chosen_rate(kind))
     return {**method, **baseline.drawn_params(plan, seed), **recipe}
 
 
-def chosen_rate(width: int | None) -> float:
-    return design.RATES.get(width, design.RATES[design.WIDTHS_TRAINED[-1]])
+def chosen_rate(kind: int | str | None) -> float:
+    return design.RATES.get(kind, design.RATES[design.COURSE_BITS])
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    for passes in choose(smoke=(1,), quick=(3, 1, 2)):
-        yield {"method": "fp32", **baseline.drawn_params(plan, TUNING_SEED, passes)}
     widths = choose(smoke=[NARROW_BITS], quick=list(FRACTIONS))
     starts = [("both", width, *design.FIRST_FRACTIONS[width]) for width in widths]
     starts += [(part, NARROW_BITS, f, f) for part, f in design.FIRST_LONE_FRACTIONS.items()]
     names = ("operands", "width", "start_weights", "start_inputs")
+    by = {"sweep_sentences": design.SWEEP_SENTENCES}
     for start in starts:
         base = baseline.drawn_params(plan, TUNING_SEED)
-        yield {"method": "sweep", **base, **dict(zip(names, start))}
-    for width, rates in design.RATES_TRIED.items():
-        few = rates[: width in (None, NARROW_BITS)]
+        yield {"method": "sweep", **base, **dict(zip(names, start)), **by}
+    for kind, rates in design.RATES_TRIED.items():
+        few = rates[: kind in (None, NARROW_BITS)]
         for rate in choose(smoke=few, quick=rates):
-            yield trained(plan, TUNING_SEED, width, rate)
+            yield trained(plan, TUNING_SEED, kind, rate)
 
 
 @page.cases
@@ -65,20 +70,24 @@ def cases(plan: Plan) -> Iterable[Params]:
         *(format_params(width, fractions) for width, fractions in FRACTIONS.items()),
         *(format_params(width, (f, f)) for width, f in design.SHARED_FRACTIONS.items()),
         *(format_params(NARROW_BITS, (f, f), part) for part, f in design.LONE_FRACTIONS.items()),
-        *({**format_params(NARROW_BITS, narrow), "step_per": o} for o in design.STEP_OWNERS),
+        {**format_params(NARROW_BITS, narrow), "bias": "FP32"},
+    ]
+    scales = [
+        {"width": NARROW_BITS, "scale_per": per, "scale_by": by, "input_width": bits}
+        for per, by, bits in product(design.SCALE_PER, design.SCALE_BY, design.INPUT_BITS)
     ]
     for seed in plan.seeds:  # first, so that workers fine-tune side by side
         yield {"method": "fp32", **baseline.drawn_params(plan, seed)}
     for seed in plan.seeds:
         for of_format in formats:
             yield {"method": "ptq", **baseline.drawn_params(plan, seed), **of_format}
-        for width in (None, NARROW_BITS):
-            yield trained(plan, seed, width)
-    for seed in choose(smoke=(), quick=plan.seeds):
-        yield trained(plan, seed, NARROW_BITS, design.STEEP_RATE)
-    for width in choose(smoke=(), quick=design.WIDTHS_TRAINED[1:]):
+        for scale in scales:
+            yield {"method": "scaled", **baseline.drawn_params(plan, seed), **scale}
+        for kind in (None, design.COURSE_BITS):
+            yield trained(plan, seed, kind)
+    for kind in choose(smoke=(NARROW_BITS,), quick=(*design.WIDTHS_TRAINED, LEARNED)):
         for seed in plan.seeds:
-            yield trained(plan, seed, width)
+            yield trained(plan, seed, kind)
     for width in choose(smoke=(), quick=design.WIDTHS_TRAINED_ONCE):
         yield trained(plan, plan.seeds[0], width)
 
@@ -87,7 +96,7 @@ def cases(plan: Plan) -> Iterable[Params]:
 def quick(params: Params) -> bool:
     is_first = params["seed"] == CONFIRMING_SEEDS[0]
     if params["method"] == "ptq":
-        is_plain = params["operands"] == "both" and "step_per" not in params
+        is_plain = params["operands"] == "both" and "bias" not in params
         return is_first and is_plain and params["width"] in (NARROW_BITS, 6, design.COURSE_BITS)
     return is_first and params["method"] == "fp32"
 
@@ -105,6 +114,12 @@ def ptq(r: Records, width: int = NARROW_BITS) -> Arm:
     return plain(r, f"PTQ at {width} bits", method="ptq", **format_params(width, FRACTIONS[width]))
 
 
+def then_quantized(r: Records, width: int = NARROW_BITS) -> Arm:
+    """The models trained as long in FP32 and quantized afterwards, in PTQ's format."""
+    label = f"FP32 trained as long, then PTQ at {width} bits"
+    return arm(r, label, "then quantized", str(width), method="control")
+
+
 def shared(r: Records, width: int = NARROW_BITS) -> Arm:
     """The models quantized alone, with the best common binary point for weights and inputs."""
     pair = (design.SHARED_FRACTIONS[width], design.SHARED_FRACTIONS[width])
@@ -119,80 +134,122 @@ def alone(r: Records, operands: str) -> Arm:
     return plain(r, f"{operands} alone", method="ptq", **format_params(NARROW_BITS, pair, operands))
 
 
-def own_steps(r: Records, per: str) -> Arm:
-    """The models quantized alone, at the narrowest width, with a step for each layer or row."""
-    return arm(r, f"a step per {per}", method="ptq", step_per=per)
+def scaled(r: Records, per: str = "row", by: str = "clip", bits: int | None = None) -> Arm:
+    """The models whose weights have a real scale, at the narrowest width; `bits`: of the inputs."""
+    label = f"weights of {NARROW_BITS} bits, a scale per {per}, inputs of {bits or 32}"
+    return arm(r, label, method="scaled", scale_per=per, scale_by=by, input_width=bits)
+
+
+def wide_bias(r: Records) -> Arm:
+    """`ptq`, the biases left in FP32."""
+    return arm(r, f"PTQ at {NARROW_BITS} bits, biases in FP32", method="ptq", bias="FP32")
 
 
 def qat(r: Records, width: int = NARROW_BITS) -> Arm:
     """The models trained on in PTQ's format (QAT), at the rate that is chosen for the width."""
-    at = {"width": width, "tune_learning_rate": chosen_rate(width)}
-    return plain(r, f"QAT at {width} bits", method="qat", **at)
+    return arm(r, f"QAT at {width} bits", method="qat", width=width)
 
 
-def steep(r: Records) -> Arm:
-    """The QAT models at the narrowest width, trained at the rate of least validation loss."""
-    at = {"width": NARROW_BITS, "tune_learning_rate": design.STEEP_RATE}
-    return plain(r, f"QAT at {NARROW_BITS} bits, next to a collapse", method="qat", **at)
+def learned(r: Records) -> Arm:
+    """The models trained on at the narrowest width with steps that learn, too."""
+    return arm(r, f"QAT at {NARROW_BITS} bits, learned steps", method=LEARNED)
 
 
 def plain(r: Records, label: str, **where: Scalar) -> Arm:
-    """An arm of models whose layers and rows have no step of their own."""
-    return arm(r.without("step_per"), label, **where)
+    """An arm of models whose biases have the weights' format."""
+    return arm(r.without("bias"), label, **where)
 
 
 @page.claim(primary=True)
-def eight_bits_are_enough(r: Records) -> Contrast:
-    """At 8 bits, PTQ is at most one point less accurate than FP32."""
-    return compare(ptq(r, design.COURSE_BITS), fp32(r)).no_worse(0.01)
+def qat_beats_fp32(r: Records) -> Contrast:
+    """At 8 bits, QAT ends above FP32 that is trained as long."""
+    return compare(qat(r, design.COURSE_BITS), control(r))
 
 
 @page.claim(primary=True)
+def four_bit_weights_need_no_training(r: Records) -> Contrast:
+    """With a scale of least squared error for each row, and all else in FP32, weights of 4 bits
+    cost at most a point without any training."""
+    return compare(scaled(r), fp32(r)).no_worse()
+
+
+@page.claim
 def training_on_wins_back_accuracy(r: Records) -> Contrast:
-    """At 4 bits, training on (QAT) is more accurate than quantization alone (PTQ), same format."""
+    """At 4 bits, training on (QAT) over quantization alone (PTQ), in the same format."""
     return compare(qat(r), ptq(r))
 
 
 @page.claim
-def four_bits_trained_are_nearly_fp32(r: Records) -> Contrast:
-    """At 4 bits, QAT is at most two points less accurate than FP32 trained as long."""
-    return compare(qat(r), control(r)).no_worse(0.02)
+def training_eight_bits(r: Records) -> Contrast:
+    """At 8 bits, training on (QAT) over quantization alone (PTQ), in the same format."""
+    return compare(qat(r, design.COURSE_BITS), ptq(r, design.COURSE_BITS))
 
 
 @page.claim
-def the_steeper_rate(r: Records) -> Contrast:
-    """At 4 bits, QAT at the rate of least validation loss, next to a collapse, over QAT."""
-    return compare(steep(r), qat(r))
+def four_bits_below_fp32(r: Records) -> Contrast:
+    """At 4 bits, QAT over FP32 trained as long."""
+    return compare(qat(r), control(r))
+
+
+@page.claim
+def learned_steps(r: Records) -> Contrast:
+    """At 4 bits, QAT that learns its steps (LSQ) over QAT in the chosen fixed point."""
+    return compare(learned(r), qat(r))
 
 
 @page.claim
 def the_same_training_of_fp32(r: Records) -> Contrast:
-    """The same training makes FP32 more accurate."""
+    """FP32 trained as long over FP32."""
     return compare(control(r), fp32(r))
 
 
 @page.claim
+def over_training_first_at_eight(r: Records) -> Contrast:
+    """At 8 bits, QAT over FP32 trained as long and quantized afterwards."""
+    return compare(qat(r, design.COURSE_BITS), then_quantized(r, design.COURSE_BITS))
+
+
+@page.claim
+def over_training_first(r: Records) -> Contrast:
+    """At 4 bits, QAT over FP32 trained as long and quantized afterwards."""
+    return compare(qat(r), then_quantized(r))
+
+
+@page.claim
 def own_points_beat_one(r: Records) -> Contrast:
-    """At 4 bits, PTQ with a point for weights and one for inputs beats the best point for both."""
+    """At 4 bits, PTQ with a point for weights and one for inputs over the best point for both."""
     return compare(ptq(r), shared(r))
 
 
 @page.claim
 def inputs_need_more_bits(r: Records) -> Contrast:
-    """At 4 bits, quantizing the weights alone costs less than quantizing the inputs alone."""
+    """At 4 bits, quantizing the weights alone over quantizing the inputs alone."""
     return compare(alone(r, "weights"), alone(r, "inputs"))
 
 
 @page.claim
-def rows_want_their_own_step(r: Records) -> Contrast:
-    """At 4 bits, a step for each row of a weight matrix beats one step for all layers."""
-    return compare(own_steps(r, "row"), ptq(r))
+def rows_want_their_own_scale(r: Records) -> Contrast:
+    """Weights of 4 bits, clipped: a scale for each row over one for each matrix."""
+    return compare(scaled(r), scaled(r, per="tensor"))
 
 
 @page.claim
-def layers_want_their_own_step(r: Records) -> Contrast:
-    """At 4 bits, a step for each weight matrix beats one step for all layers."""
-    return compare(own_steps(r, "layer"), ptq(r))
+def rows_over_one_point(r: Records) -> Contrast:
+    """Weights of 4 bits: a clipped scale for each row over one binary point for all matrices and
+    biases, chosen by validation loss."""
+    return compare(scaled(r), alone(r, "weights"))
+
+
+@page.claim
+def clipping_helps(r: Records) -> Contrast:
+    """Weights of 4 bits, a scale for each row: of least squared error over of the largest value."""
+    return compare(scaled(r), scaled(r, by="largest"))
+
+
+@page.claim
+def wide_biases_help(r: Records) -> Contrast:
+    """At 4 bits, PTQ with biases in FP32 over PTQ with biases of 4 bits."""
+    return compare(wide_bias(r), ptq(r))
 
 
 LOSSES = {
@@ -220,23 +277,50 @@ def zeroed(r: Records) -> ExactValue:
     return percentage(fmean(shares), fp32(r).records)
 
 
+TUNED = [kind for kind in design.RATES_TRIED if isinstance(kind, int)]  # widths with own rates
+
+
+def cost_of_the_rule(r: Records, kinds: Sequence[int | None]) -> ExactValue:
+    """The validation loss at the rate in use above that at the best one, the most of QAT at these
+    widths or of FP32 (None): what it costs to stay off rates next to a collapse.
+    """
+    costs: list[float] = []
+    used: list[Record] = []
+    for kind in kinds:
+        where: Params = {"method": "qat", "width": kind} if kind else {"method": "control"}
+        chosen = r.tuning.single(**where, tune_learning_rate=design.RATES[kind])
+        tried = r.tuning.all(**where)
+        least = min(record.values["validation_loss"] for record in tried)
+        costs.append(chosen.values["validation_loss"] - least)
+        used += tried
+    return exact(round(max(costs), 3), used, "nats")
+
+
 page.numbers(
     fp32=fp32,
     control=control,
     ptq4=ptq,
     qat4=qat,
-    steep4=steep,
+    ptq8=partial(ptq, width=8),
     shared4=shared,
     weights4=partial(alone, operands="weights"),
     inputs4=partial(alone, operands="inputs"),
-    rows4=partial(own_steps, per="row"),
-    layers4=partial(own_steps, per="layer"),
-    ahead=lambda r: compare(control(r), qat(r)),
+    behind=lambda r: compare(control(r), qat(r)),
+    trained8=training_eight_bits,
+    over_one_point=rows_over_one_point,
+    rule_qat=partial(cost_of_the_rule, kinds=TUNED),
+    rule_fp32=partial(cost_of_the_rule, kinds=(None,)),
     same_training=the_same_training_of_fp32,
+    over_first8=over_training_first_at_eight,
+    over_first4=over_training_first,
+    with_learned_steps=learned_steps,
+    with_rows=rows_want_their_own_scale,
+    with_clipping=clipping_helps,
+    with_wide_biases=wide_biases_help,
     zeroed=zeroed,
     clipped=clipped,
     chance=baseline.guessing,
-    num_test=lambda r: exact(fp32(r).accuracy.n, fp32(r).records),
+    num_test=lambda r: exact(fp32(r).first.accuracy.n, fp32(r).records),
 )
 
 
@@ -250,7 +334,7 @@ def accuracy(r: Records) -> Chart:
         {
             "width": width,
             "PTQ": ptq(r, width),
-            "QAT": qat(r, width) if width in widths_trained else None,
+            "QAT": of_models(qat(r, width)) if width in widths_trained else None,
             SHARED: shared(r, width) if width in design.SHARED_FRACTIONS else None,
         }
         for width in FRACTIONS
@@ -380,43 +464,53 @@ def points(r: Records) -> Sequence[Row]:
     return [
         {
             "bits": width,
-            "weights, inputs": "{}, {}".format(*FRACTIONS[width]),
+            "after the point of weights, inputs": "{}, {}".format(*FRACTIONS[width]),
             "PTQ": ptq(r, width),
-            "QAT": qat(r, width) if width in widths_trained else "",
-            "gain, same models": gain(r, width) if width in widths_trained else "",
-            "models": len(qat(r, width).records) if width in widths_trained else "",
+            "QAT": of_models(qat(r, width)) if width in widths_trained else "",
+            "QAT over PTQ, same seeds": gain(r, width) if width in widths_trained else "",
+            "QAT models": len(qat(r, width).records) if width in widths_trained else "",
         }
         for width in FRACTIONS
     ]
 
 
 def gain(r: Records, width: int) -> Estimate:
-    """QAT over PTQ, on the models that were trained on."""
-    same = r if width in design.WIDTHS_TRAINED else r.where(seed=CONFIRMING_SEEDS[0])
-    return qat(same, width) - ptq(same, width)
-
-
-page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS), claims=len(design.TRUTHS))
+    """QAT over PTQ, on the models that were trained on; of one, without an interval."""
+    if width in design.WIDTHS_TRAINED:
+        return qat(r, width) - ptq(r, width)
+    first = r.where(seed=CONFIRMING_SEEDS[0])
+    return replace(qat(first, width) - ptq(first, width), interval=None)
 
 
 @page.table
-def beside_a_collapse(r: Records) -> Sequence[Row]:
-    """Test accuracy of QAT at the narrowest width, model by model, at two rates."""
+def real_scales(r: Records) -> Sequence[Row]:
+    """Test accuracy with real scales of weights at the narrowest width, by bits of the inputs."""
     return [
         {
-            "rate": scientific(rate),
-            "all": a,
-            **{f"seed {model.param('seed')}": str(model) for model in a.models},
+            "a scale for each": {"tensor": "matrix", "row": "row"}[per],
+            "chosen by": {"largest": "largest value", "clip": "squared error"}[by],
+            **{
+                f"inputs in {bits} bits" if bits else "inputs in FP32": scaled(r, per, by, bits)
+                for bits in design.INPUT_BITS
+            },
         }
-        for rate, a in ((design.RATES[NARROW_BITS], qat(r)), (design.STEEP_RATE, steep(r)))
+        for per, by in product(design.SCALE_PER, design.SCALE_BY)
     ]
+
+
+page.power(design.TRUTHS)
 
 
 @page.table
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after training on, by rate."""
-    widths = r.tuning.where(method="qat").param_values("width")
-    trainings: dict[str, Params] = {"FP32": {"method": "control"}}
-    trainings |= {f"{width} bits": {"method": "qat", "width": width} for width in widths}
-    chosen = {"FP32" if bits is None else f"{bits} bits": r for bits, r in design.RATES.items()}
-    return rate_rows(r.tuning, trainings, "tune_learning_rate", chosen=chosen)
+    names = {bits: f"{bits} bits" for bits in design.RATES if isinstance(bits, int)}
+    names |= {None: "FP32", LEARNED: f"{NARROW_BITS} bits, learned steps"}
+    trainings: dict[int | str | None, Params] = {
+        **{bits: {"method": "qat", "width": bits} for bits in names},
+        **{None: {"method": "control"}, LEARNED: {"method": LEARNED}},
+    }
+    tuned = r.tuning.param_values("method")
+    where = {names[kind]: at for kind, at in trainings.items() if at["method"] in tuned}
+    chosen = {names[kind]: rate for kind, rate in design.RATES.items()}
+    return rate_rows(r.tuning, where, "tune_learning_rate", chosen=chosen)

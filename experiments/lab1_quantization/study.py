@@ -6,17 +6,16 @@ of them behind the point of inputs, chosen by validation loss (`sweep`).
 Units: widths and fraction widths in bits, losses in nats, shares of values 0…1.
 """
 
-import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from experiments.lab1_quantization import design
+from experiments.lab1_quantization.scales import Clipped, learn_steps_
 from madl.compression.quantize import Rule, linear_layers, quantize_, range_use, watched_inputs
-from madl.formats.base import NumberFormat
-from madl.formats.fixed import FixedPoint
+from madl.formats.fixed import ScaledInteger
 from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline, compressed
@@ -47,24 +46,55 @@ def run(params: Params, ctx: Context) -> Values:
             "positive_share": sum(splits.test.labels) / len(splits.test),
         }
     values |= baseline.judge_on_test(model, params, ctx.device)
+    if params["method"] == "control":
+        return {**values, "then quantized": then_quantized(model, params, ctx)}
     return values if params.get("width") is None else {**values, "shares": range_use(model, batch)}
+
+
+def then_quantized(model: torch.nn.Module, params: Params, ctx: Context) -> Values:
+    """Width → a trained model, judged with its operands in the format chosen for that width."""
+    judged: dict[str, Any] = {}
+    for width in (design.NARROW_BITS, design.COURSE_BITS):
+        weights, inputs = design.FRACTIONS[width]
+        points = {"frac_width": weights, "input_frac_width": inputs}
+        compressed.quantized_(model, {**params, "operands": "both", "width": width, **points})
+        judged[str(width)] = baseline.judge_on_test(model, params, ctx.device)
+    return judged
 
 
 def build(params: Params, ctx: Context) -> torch.nn.Module:
     """The model of a case, quantized and trained on as its parameters say."""
-    per = params.get("step_per")
-    if per is None:
-        return compressed.build(params, ctx)
-    assert per in ("layer", "row")
-    width, frac = int(params["width"] or 0), int(params["frac_width"] or 0)
+    if params["method"] == "scaled":
+        return scaled(params, ctx)
+    if params["method"] == "learned":
+        return with_learned_steps(params, ctx)
+    model = compressed.build(params, ctx)
+    if params.get("bias") == "FP32":
+        for layer in linear_layers(model):
+            layer.rule = replace(layer.rule, bias=None)  # pyright: ignore[reportAttributeAccessIssue]
+    return model
+
+
+def scaled(params: Params, ctx: Context) -> torch.nn.Module:
+    """The fine-tuned model, integers with real scales in weights and inputs, biases in FP32.
+
+    Inputs have a scale for each token, of its largest value.
+    """
+    width, input_width = int(params["width"] or 0), params["input_width"]
+    per: Any = params["scale_per"]
+    format_of = Clipped if params["scale_by"] == "clip" else ScaledInteger
+    inputs = ScaledInteger(width=input_width) if isinstance(input_width, int) else None
     model = baseline.fine_tuned(params, ctx)
-    rule = Rule(
-        weight=OwnStep(width=width, per=per),
-        bias=FixedPoint(width=width, frac_width=frac),
-        input=FixedPoint(width=width, frac_width=int(params["input_frac_width"] or 0)),
-        products="bfloat16",
-    )
-    quantize_(model, [rule])
+    quantize_(model, [Rule(weight=format_of(width=width, per=per), input=inputs)])
+    return model
+
+
+def with_learned_steps(params: Params, ctx: Context) -> torch.nn.Module:
+    """The fine-tuned model, trained on with a learned step for each weight and each input."""
+    model = baseline.fine_tuned(params, ctx)
+    probe = baseline.load_splits(params).train.first(design.PROBE_SENTENCES)
+    learn_steps_(model, int(params["width"] or 0), probe.batch(range(len(probe))))
+    baseline.retrain_(model, params, ctx.device)
     return model
 
 
@@ -95,24 +125,26 @@ def sweep(params: Params, ctx: Context) -> Values:
     """Choose the binary points of one width by validation loss, and the best common one.
 
     It goes from `start_weights`, `start_inputs` to the best neighbour until none is better, so
-    every neighbour of the choice was tried.
+    every neighbour of the choice was tried: on `sweep_sentences` of those that choose. `loss` is
+    the choice's, on all that choose.
     """
     model = baseline.fine_tuned(params, ctx)
     validation = baseline.load_splits(params).validation
+    few = validation.first(baseline.optional(params, "sweep_sentences"))
     tried: dict[Pair, Evaluation] = {}
 
     def loss(pair: Pair) -> float:
         if pair not in tried:
             fractions = dict(zip(("frac_width", "input_frac_width"), pair))
             compressed.quantized_(model, {**params, **fractions})
-            tried[pair] = evaluate(model, validation, device=ctx.device)
+            tried[pair] = evaluate(model, few, device=ctx.device)
         return tried[pair].loss
 
     start = (int(params["start_weights"] or 0), int(params["start_inputs"] or 0))
     operands, width = params["operands"], int(params["width"] or 0)
     near = {"both": around, "weights": along_weights, "inputs": along_inputs}[str(operands)]
-    weights, inputs = chosen = descend(start, near, loss, least_gain=design.LEAST_GAIN)
-    values: Values = {"weights": weights, "inputs": inputs, "loss": loss(chosen)}
+    weights, inputs = descend(start, near, loss, least_gain=design.LEAST_GAIN)
+    values: Values = {"weights": weights, "inputs": inputs}
     if operands == "both":
         between = range(min(weights, inputs) - 1, max(weights, inputs) + 2)
         shared = [(f, f) for f in sorted({*between, 4, width // 2})]
@@ -121,7 +153,9 @@ def sweep(params: Params, ctx: Context) -> Values:
         {"weights": pair[0], "inputs": pair[1], "loss": on.loss, "accuracy": on.accuracy}
         for pair, on in sorted(tried.items())
     ]
-    return values
+    best = {**params, "frac_width": weights, "input_frac_width": inputs}
+    compressed.quantized_(model, best)
+    return {**values, "loss": evaluate(model, validation, device=ctx.device).loss}
 
 
 def along_weights(pair: Pair) -> list[Pair]:
@@ -132,41 +166,3 @@ def along_weights(pair: Pair) -> list[Pair]:
 def along_inputs(pair: Pair) -> list[Pair]:
     """The pair, and pairs with the second number up to two away."""
     return [(pair[0], pair[1] + i) for i in (0, -1, 1, -2, 2)]
-
-
-# ---- a step for every layer, or every row -------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnStep(NumberFormat):
-    """Fixed point that gives a weight matrix, or each of its rows, the step of least squared error.
-
-    Shapes: (rows, columns).
-    """
-
-    width: int
-    per: Literal["layer", "row"]
-
-    @property
-    def name(self) -> str:
-        return f"fixed({self.width}, per {self.per})"
-
-    @property
-    def bits(self) -> float:
-        return float(self.width)
-
-    @property
-    def exact_in_bf16(self) -> bool:
-        return self.width <= 8
-
-    def quantize_reference(self, x: Tensor) -> Tensor:
-        best = torch.zeros_like(x)
-        least = torch.full((len(x), 1), math.inf)
-        for frac in design.STEP_FRACTIONS:
-            q = FixedPoint(width=self.width, frac_width=frac).quantize(x)
-            error = (q - x).square().sum(-1, keepdim=True)  # (rows, 1)
-            if self.per == "layer":
-                error = error.sum().expand_as(error)
-            best = torch.where(error < least, q, best)
-            least = torch.minimum(error, least)
-        return best

@@ -11,7 +11,8 @@ Values are ranked before they are quantized: zero stays zero in every format tha
 scaled binary and residual signs have none), so that pruning first or quantizing first gives the
 same product. `product_zeros` counts the zeros that the product then sees.
 
-Source: magnitude pruning, Han et al. 2015, arXiv:1506.02626.
+Sources: magnitude pruning, Han et al. 2015, arXiv:1506.02626; wanda, Sun et al. 2023,
+arXiv:2306.11695; two of four, Mishra et al. 2021, arXiv:2104.08378.
 Shapes: weight (out_features, in_features), input (…, in_features), masks alike; True is kept.
 Units: sparsity is the share removed, 0 ≤ sparsity < 1.
 """
@@ -28,8 +29,8 @@ from torch.utils.hooks import RemovableHandle
 from madl.compression.quantize import linear_layers, watched_inputs
 from madl.errors import MadlError
 
-METHODS = ("random", "l1")
-INPUT_METHODS = (*METHODS, "fresh random")
+METHODS = ("random", "l1", "wanda", "2:4")
+INPUT_METHODS = ("random", "l1", "fresh random")
 
 Batch = Mapping[str, Tensor]
 
@@ -43,41 +44,76 @@ def check(*, sparsity: float, method: str, known: Sequence[str] = METHODS) -> No
 
 
 def weight_masks(
-    weights: Sequence[Tensor], *, sparsity: float, method: str, seed: int = 0
+    weights: Sequence[Tensor],
+    *,
+    sparsity: float,
+    method: str,
+    seed: int = 0,
+    norms: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
-    """One mask per weight tensor, each of which is ranked by itself.
+    """One mask per weight: `random` and `l1` rank all its values, `2:4` four neighbours of a row.
 
-    Exactly `round(sparsity · n)` of the n values of a weight are removed.
+    `wanda` ranks each row, by magnitude times the norm of the input feature that it multiplies
+    (`norms`, one vector a weight). Exactly `round(sparsity · n)` of the n values that are ranked
+    together are removed.
+
+    Raises:
+        MadlError: an unknown method or sparsity, or rows that `2:4` cannot cut into fours.
     """
     check(sparsity=sparsity, method=method)
     generator = torch.Generator().manual_seed(seed)
-    scores = [_scores(weight, method, generator) for weight in weights]
-    return [_keep_highest(score.flatten(), sparsity).view_as(score) for score in scores]
+    masks: list[Tensor] = []
+    for i, weight in enumerate(weights):
+        num_together = {"wanda": weight.shape[-1], "2:4": 4}.get(method, weight.numel())
+        if method == "2:4" and (sparsity != 0.5 or weight.shape[-1] % num_together):
+            raise MadlError("2:4 removes half, of rows whose length is a multiple of four")
+        scores = _scores(weight, method, generator)
+        if method == "wanda":
+            assert norms is not None, "wanda needs the norms of inputs"
+            scores = scores * norms[i]
+        masks.append(_keep_highest(scores.reshape(-1, num_together), sparsity).view_as(weight))
+    return masks
 
 
 def _scores(x: Tensor, method: str, generator: torch.Generator) -> Tensor:
     """A score for each value, of which the lowest are pruned: its magnitude, or a random number."""
-    return x.detach().abs() if method == "l1" else torch.rand(x.shape, generator=generator)
+    return torch.rand(x.shape, generator=generator) if method == "random" else x.detach().abs()
 
 
 def _keep_highest(scores: Tensor, sparsity: float) -> Tensor:
-    """The mask over a vector of scores that removes the lowest, of equal ones the first."""
-    num_removed = round(sparsity * scores.numel())
-    if num_removed == 0:
-        return torch.ones_like(scores, dtype=torch.bool)
-    threshold = scores.kthvalue(num_removed).values  # sorting all takes several times as long
-    mask = scores >= threshold
-    equal = (scores == threshold).nonzero().flatten()
-    mask[equal[: num_removed - int((~mask).sum())]] = False
-    return mask
+    """The mask that removes the lowest scores of each row, of equal ones the first."""
+    num_removed = round(sparsity * scores.shape[-1])
+    lowest = scores.argsort(dim=-1, stable=True)[:, :num_removed]
+    return torch.ones_like(scores, dtype=torch.bool).scatter_(-1, lowest, False)
 
 
-def prune_(model: nn.Module, *, sparsity: float, method: str, seed: int = 0) -> list[Tensor]:
-    """Prune the weight of every Linear layer, and hold it so (`mask_`); returns the masks."""
+def prune_(
+    model: nn.Module,
+    *,
+    sparsity: float,
+    method: str,
+    seed: int = 0,
+    calibration: Batch | None = None,
+) -> list[Tensor]:
+    """Prune the weight of every Linear layer, and hold it so (`mask_`); returns the masks.
+
+    `wanda` takes the norms of its inputs from the `calibration` batch.
+    """
     weights = [layer.weight for layer in linear_layers(model)]
-    masks = weight_masks(weights, sparsity=sparsity, method=method, seed=seed)
+    norms = None if calibration is None else _input_norms(model, calibration)
+    masks = weight_masks(weights, sparsity=sparsity, method=method, seed=seed, norms=norms)
     mask_(model, masks)
     return masks
+
+
+def _input_norms(model: nn.Module, batch: Batch) -> list[Tensor]:
+    """For every Linear layer, the norm of each feature of its input over the batch's tokens."""
+    norms: dict[nn.Linear, Tensor] = {}
+    with watched_inputs(
+        model, lambda layer, x: norms.update({layer: x.flatten(0, -2).norm(dim=0)})
+    ):
+        model(**batch)
+    return [norms[layer] for layer in linear_layers(model)]
 
 
 @torch.no_grad()
@@ -152,7 +188,7 @@ class _Pruner:
         self.sparsity = sparsity
         self.rule: Callable[[Tensor], Tensor] | None = None
         if method == "random":
-            mask = _keep_highest(torch.rand(features, generator=generator), sparsity)
+            mask = _keep_highest(torch.rand(1, features, generator=generator), sparsity)[0]
             self.rule = lambda x: x * mask.to(x.device)
         elif method == "fresh random":
             self.rule = lambda x: x * (torch.rand_like(x) >= sparsity)

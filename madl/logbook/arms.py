@@ -170,6 +170,14 @@ def answers_apart(models: Arm, *within: str) -> float:
     return fmean(a.differing(b) / a.n for a, b in combinations(answers, 2))
 
 
+def of_models(cell: Any) -> Any:
+    """An arm of several models; of one, its accuracy without an interval, where others' intervals
+    are of models. Anything else as it is.
+    """
+    is_single = isinstance(cell, Arm) and len(cell.records) == 1
+    return replace(cell.accuracy, interval=None) if is_single else cell
+
+
 def arm(records: Records, label: str = "", /, *within: str | int, **where: Scalar) -> Arm:
     """The arm of all records with these parameters; by default, its label lists the parameters.
 

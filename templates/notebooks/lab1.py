@@ -24,15 +24,16 @@ for name in curves:
 # %% [markdown]
 # ## The figure
 #
-# Bands are intervals of each accuracy.
+# Bars are intervals over models; a point without one is a single model.
 
 # %%
 figure, axes = plt.subplots(figsize=(6.4, 3.4))
 for name, color, marker in zip(curves, ("#0072b2", "#d55e00", "#00795a"), "os^"):
     some = measured(name)
     widths = [row["width"] for row in some]
-    low, high = [row[f"{name} low"] for row in some], [row[f"{name} high"] for row in some]
-    axes.fill_between(widths, low, high, color=color, alpha=0.15, linewidth=0)
+    for row in some:
+        if row.get(f"{name} low", "") != "":
+            axes.vlines(row["width"], row[f"{name} low"], row[f"{name} high"], color, alpha=0.5)
     axes.plot(widths, [row[name] for row in some], marker, linestyle="-", color=color, label=name)
 axes.set_xscale("log", base=2)
 axes.set_xticks(every, [f"{width:.0f}" for width in every], minor=False)
