@@ -50,6 +50,9 @@ FACE = (  # asked for at once, so that no text moves when it comes; not in a fol
 STARTED = 'document.documentElement.className="js js-focus-visible"'
 SWITCHING = re.compile(r"(?:\[data-md-color-switching\][^,{}]*,?)+{[^}]*}")
 SCHEME = '{name:"color-scheme"}'
+# Who comes first, and has chosen no palette, has the system's before the theme's script comes.
+PALETTE = 'var palette=__md_get("__palette")'
+AUTOMATIC = f'{PALETTE}||{{color:{{media:"(prefers-color-scheme)"}}}}'
 SHAPES = ("answer", "promise", "touch", "ledger")  # elements whose pages look otherwise
 NOT_FOUND = (
     "<h1>There is no such page</h1><p>It was moved, renamed or never written. All questions and "
@@ -144,6 +147,7 @@ def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
     output = output.replace('<article class="', '<article class="' + "".join(shapes), 1)
     face = _script(FACE.format("../" * page.url.count("/")))
     output = output.replace("<head>", f"<head>{_script(STARTED)}{face}", 1)
+    output = output.replace(PALETTE, AUTOMATIC, 1)
     return output.replace("</head>", "".join(tags) + "</head>", 1)
 
 

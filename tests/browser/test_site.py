@@ -206,18 +206,26 @@ def test_answer_and_figure_are_on_one_screen_read_by_keys_hidden_and_enlarged(fi
     first.keyboard.press("ArrowRight")
     assert told
     assert told != figure.locator(".said").text_content()
-    name = first.locator("figure.chart .wide .name text").first
-    series = name.locator("xpath=..").get_attribute("data-s")
-    line = first.locator(f"figure.chart .wide [data-s='{series}']:not(.name)").first
-    shown = "(part) => getComputedStyle(part).display !== 'none'"  # a level has no height
-    name.click()
-    assert not line.evaluate(shown)
-    name.click()
-    assert line.evaluate(shown)
     first.locator("figure.chart button", has_text="Enlarge").first.click()
     assert first.locator("dialog[open]").count() == 1
     first.keyboard.press("Escape")
     assert first.locator("dialog[open]").count() == 0
+
+
+@pytest.mark.parametrize("names", [".legend [data-s]", ".wide .name[data-s]"])
+def test_a_name_in_the_legend_or_at_a_line_s_end_hides_the_line(browser, site, names):
+    named = {".legend [data-s]": "lab1_pruning", ".wide .name[data-s]": "lab4_attention"}[names]
+    page = opened(browser, (site / f"labs/{named}.html").as_uri(), width=1400)
+    figure = page.locator(f"figure.chart:has({names})").first
+    figure.scroll_into_view_if_needed()
+    name = figure.locator(names).first
+    line = figure.locator(f".wide [data-s='{name.get_attribute('data-s')}']:not(.name)").first
+    shown = "(part) => getComputedStyle(part).display !== 'none'"  # a level has no height
+    name.locator("button, text").click()
+    assert not line.evaluate(shown)
+    name.locator("button, text").click()
+    assert line.evaluate(shown)
+    page.close()
 
 
 def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
@@ -236,6 +244,16 @@ def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
     assert twin["hypothesis"] in row.text_content()
     with zipfile.ZipFile((site / "labs" / link).parent / twin["in"]) as file:
         assert len(twin["records"]) <= len(file.read("cases.jsonl").splitlines())
+
+
+def test_a_first_visit_in_the_dark_is_dark_before_the_theme_s_script_comes(browser, site):
+    page = browser.new_page(color_scheme="dark")
+    page.route("**/bundle*.js", lambda route: None)  # which never comes
+    with served(site) as address:
+        for name in ("index.html", "labs/lab1_pruning.html"):
+            page.goto(f"{address}{name}", wait_until="domcontentloaded")
+            assert page.evaluate("document.body.dataset.mdColorScheme") == "slate", name
+    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
