@@ -250,7 +250,7 @@ def test_a_first_visit_in_the_dark_is_dark_before_the_theme_s_script_comes(brows
     page = browser.new_page(color_scheme="dark")
     page.route("**/bundle*.js", lambda route: None)  # which never comes
     with served(site) as address:
-        for name in ("index.html", "labs/lab1_pruning.html"):
+        for name in ("index.html", "labs/lab1_pruning.html", "404.html"):
             page.goto(f"{address}{name}", wait_until="domcontentloaded")
             assert page.evaluate("document.body.dataset.mdColorScheme") == "slate", name
     page.close()
