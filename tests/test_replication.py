@@ -8,6 +8,7 @@ import pytest
 
 from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES
+from madl.logbook.numbers import exact
 from madl.logbook.records import Record, Store, publish
 from madl.running import runner, sittings
 from madl.running.plans import Options, RunPlan
@@ -189,6 +190,9 @@ def test_further_seeds_run_what_primary_claims_read_and_judge_those_alone(plan):
     assert page.view.results["grows"].comparison.units == 20
     assert len(page.view.records) == 15  # figures and numbers are of the plan's own
     assert len(page.view._records_and([]).and_further) == 15 + 10  # but where one asks for more
+    page.view.experiment.made_numbers.clear()  # others of the toy are of a single seed
+    page.view.experiment.numbers(every=lambda r: exact(len(r.and_further)))
+    assert page.view.numbers["every"].text == "25"
     calls = PageCalls(project, page)
     assert calls.command(case.key for case in cases).endswith(
         "\npython cli.py run toy --only claims"

@@ -18,7 +18,7 @@ from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, contended_processes, exact, percentage
 from madl.logbook.records import Params, Record, Records, Row, Scalar
-from madl.logbook.searches import rate_rows
+from madl.logbook.searches import loss_above_least, rate_rows
 from madl.logbook.values import number, per_cent
 from madl.training import baseline
 
@@ -272,10 +272,9 @@ def cost_of_the_rule(r: Records, method: str) -> ExactValue:
     """The validation loss at the rate in use above that at the best one, with half of both removed
     by a method: what it costs to stay off rates next to a collapse.
     """
-    tried = r.tuning.where(recovery="a pass", **pruning("both", method, HALF)).all()
-    least = min(record.values["validation_loss"] for record in tried)
-    chosen = tuned(r, method, "a pass").values["validation_loss"]
-    return exact(round(chosen - least, 3), tried, "nats")
+    tried = r.tuning.where(recovery="a pass", **pruning("both", method, HALF))
+    cost = loss_above_least(tried, "recovery_learning_rate", chosen_rate("both", method, HALF))
+    return exact(round(cost, 3), tried, "nats")
 
 
 page.numbers(

@@ -15,7 +15,7 @@ from madl.logbook.drawing import Panel, field, field_table, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact, percentage
 from madl.logbook.records import Params, Record, Records, Row, Scalar
-from madl.logbook.searches import rate_rows
+from madl.logbook.searches import loss_above_least, rate_rows
 from madl.logbook.values import Estimate, per_cent
 from madl.training import baseline
 
@@ -288,10 +288,8 @@ def cost_of_the_rule(r: Records, kinds: Sequence[int | None]) -> ExactValue:
     used: list[Record] = []
     for kind in kinds:
         where: Params = {"method": "qat", "width": kind} if kind else {"method": "control"}
-        chosen = r.tuning.single(**where, tune_learning_rate=design.RATES[kind])
-        tried = r.tuning.all(**where)
-        least = min(record.values["validation_loss"] for record in tried)
-        costs.append(chosen.values["validation_loss"] - least)
+        tried = r.tuning.where(**where)
+        costs.append(loss_above_least(tried, "tune_learning_rate", design.RATES[kind]))
         used += tried
     return exact(round(max(costs), 3), used, "nats")
 
@@ -476,10 +474,10 @@ def points(r: Records) -> Sequence[Row]:
 
 def gain(r: Records, width: int) -> Estimate:
     """QAT over PTQ, on the models that were trained on; of one, without an interval."""
-    if width in design.WIDTHS_TRAINED:
-        return qat(r, width) - ptq(r, width)
-    first = r.where(seed=CONFIRMING_SEEDS[0])
-    return replace(qat(first, width) - ptq(first, width), interval=None)
+    is_one = width not in design.WIDTHS_TRAINED
+    same = r.where(seed=CONFIRMING_SEEDS[0]) if is_one else r
+    effect = qat(same, width) - ptq(same, width)
+    return replace(effect, interval=None) if is_one else effect
 
 
 @page.table

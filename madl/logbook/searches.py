@@ -49,6 +49,17 @@ def preferred_rate(losses: Mapping[float, float]) -> float:
     return best
 
 
+def loss_above_least(tuned: Records, rate: str, chosen: float) -> float:
+    """The validation loss at the chosen learning rate above the least of all that were tried: what
+    it costs to leave out rates next to a collapse, in nats. `rate` is the parameter with the rate.
+
+    Raises:
+        Pending: the chosen rate has no result yet.
+    """
+    record = tuned.single(**{rate: chosen})
+    return record.values["validation_loss"] - min(r.values["validation_loss"] for r in tuned)
+
+
 def rate_rows(
     tuned: Records,
     models: Mapping[str, Params],

@@ -147,7 +147,6 @@ def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:
     output = output.replace('<article class="', '<article class="' + "".join(shapes), 1)
     face = _script(FACE.format("../" * page.url.count("/")))
     output = output.replace("<head>", f"<head>{_script(STARTED)}{face}", 1)
-    output = output.replace(PALETTE, AUTOMATIC, 1)
     return output.replace("</head>", "".join(tags) + "</head>", 1)
 
 
@@ -172,6 +171,7 @@ def on_post_build(config: Any, **_: Any) -> None:
     lost = site / "404.html"
     for path in site.rglob("*.html"):
         page = _without_space(_with_labels(path.read_text("utf-8")))
+        page = page.replace(PALETTE, AUTOMATIC, 1)
         path.write_text(page if path == lost else _drawn_first(page), "utf-8")
     for path in site.glob("assets/stylesheets/palette.*.css"):
         path.write_text(SWITCHING.sub("", path.read_text("utf-8")), "utf-8")

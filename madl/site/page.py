@@ -270,7 +270,7 @@ class PageCalls:
             parts.append(f"n = {models} × {size:,} test sentences{data}")
         if further:
             parts.append(f"n = {seeds + further} for primary claims")
-        for sheet in {question.sheet for question in page.questions if question.sheet}:
+        for sheet in dict.fromkeys(q.sheet for q in page.questions if q.sheet):
             asked = workloads.resolve(sheet)
             if not asked.params().items() <= view.plan.workload.items():
                 parts.append(f"the lab sheet has {words(asked.model)} on {words(asked.dataset)}")

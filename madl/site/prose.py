@@ -158,17 +158,28 @@ def effect_size(result: Result) -> str:
     return magnitude(abs(result.comparison.effect), result.comparison.unit)
 
 
-def smallest_effect(result: Result, *, from_margin: bool = False) -> str:
+def smallest_effect(result: Result) -> str:
     """The smallest effect that could have been decided, beyond a margin if the hypothesis has one:
-    "1.2 points", "a factor of 1.3"; or how far that is "from the margin", "of 1.2 points" if none.
-    """
+    "1.2 points", "a factor of 1.3"."""
+    return _sized(_margin(result) + result.smallest, result.comparison.unit)
+
+
+def smallest_distance(result: Result) -> str:
+    """How far from what it is tested against an effect could have been decided: "0.2 points from
+    the margin", or "of 1.2 points" if the hypothesis has none."""
+    least = _sized(result.smallest, result.comparison.unit)
+    return f"{least} from the margin" if _margin(result) else f"of {least}"
+
+
+def _margin(result: Result) -> float:
     assert result.contrast is not None
-    margin, unit = max(map(abs, result.contrast.boundaries)), result.comparison.unit
-    text = magnitude(result.smallest if from_margin else margin + result.smallest, unit)
-    least = f"a factor of {text.split()[0]}" if unit is Unit.TIMES else text
-    if not from_margin:
-        return least
-    return f"{least} from the margin" if margin else f"of {least}"
+    return max(map(abs, result.contrast.boundaries))
+
+
+def _sized(effect: float, unit: Unit) -> str:
+    """An effect without its sign: "1.2 points", "a factor of 1.3"."""
+    text = magnitude(effect, unit)
+    return f"a factor of {text.split()[0]}" if unit is Unit.TIMES else text
 
 
 def agreement(result: Result) -> str:
@@ -308,7 +319,7 @@ def _claim_row(result: Result, folder: str, family: int) -> Markup:
     if agree := agreement(result):
         facts.append(f"{agree} on the hypothesis’ side")
     if result.verdict == "undecided":
-        far = smallest_effect(result, from_margin=True)
+        far = smallest_distance(result)
         facts.append(f"a true effect {far} would be decided in four of five such studies")
     if comparison.unit is Unit.TIMES:
         noun = comparison.population
