@@ -6,9 +6,8 @@ trials train on. All samplers search on every draw. What a study chooses is trai
 judged on test.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate
 from statistics import fmean, median
 from typing import Any
@@ -213,28 +212,32 @@ def trials_agree(r: Records) -> ExactValue:
     return exact(same, [*tpe.records, *random.records])
 
 
+def of_all(number: Callable[..., Any], **which: Any) -> Callable[[Records], Any]:
+    """That number of all studies, those of further seeds, too: what verdicts are of."""
+    return lambda r: number(r.and_further, **which)
+
+
 page.numbers(
-    tpe=partial(choices, sampler="tpe"),
-    random=partial(choices, sampler="random"),
-    grid=partial(choices, sampler="grid"),
-    whole=whole_trained,
+    tpe=of_all(choices, sampler="tpe"),
+    random=of_all(choices, sampler="random"),
+    grid=of_all(choices, sampler="grid"),
     over_whole=tpe_beside_whole,
     over_left_alone=tpe_beside_left_alone,
     over_older=parameters_together,
-    kept=lambda r: kept(studies(r, "tpe")),
+    kept=lambda r: kept(studies(r.and_further, "tpe")),
     trials=lambda r: exact(len(so_far(studies(r, "tpe")[0])), studies(r, "tpe")),
     startup=lambda r: exact(startup(r), studies(r, "tpe")),
-    studies=lambda r: exact(len(studies(r, "tpe")), studies(r, "tpe")),
+    studies=of_all(lambda r: exact(len(studies(r, "tpe")), studies(r, "tpe"))),
     grid_size=lambda r: exact(studies(r, "grid")[0].values["num_points"], studies(r, "grid")),
-    deep=partial(keeps_all, name="num_hidden_layers"),
-    wide=partial(keeps_all, name="hidden_size"),
-    random_deep=partial(keeps_all, name="num_hidden_layers", sampler="random"),
-    random_wide=partial(keeps_all, name="hidden_size", sampler="random"),
-    half_lead=partial(lead, share=0.5),
-    full_lead=partial(lead, share=1.0),
-    beyond_whole=beyond_whole,
-    trials_agree=trials_agree,
-    trials_differ=lambda r: exact(sum(map(bool, trial_leads(r))), studies(r, "tpe")),
+    deep=of_all(keeps_all, name="num_hidden_layers"),
+    wide=of_all(keeps_all, name="hidden_size"),
+    random_deep=of_all(keeps_all, name="num_hidden_layers", sampler="random"),
+    random_wide=of_all(keeps_all, name="hidden_size", sampler="random"),
+    half_lead=of_all(lead, share=0.5),
+    full_lead=of_all(lead, share=1.0),
+    beyond_whole=of_all(beyond_whole),
+    trials_agree=of_all(trials_agree),
+    trials_differ=of_all(lambda r: exact(sum(map(bool, trial_leads(r))), studies(r, "tpe"))),
     num_test=lambda r: exact(baseline.fp32(r).first.accuracy.n, baseline.fp32(r).records),
 )
 
@@ -242,8 +245,11 @@ page.numbers(
 @page.chart
 def curves(r: Records) -> Chart:
     """The highest validation accuracy of a trial so far, mean over a sampler's studies."""
-    curves = {name: list(map(so_far, studies(r, sampler))) for sampler, name in SAMPLERS.items()}
-    trial = fmean(study.values["whole"]["validation_accuracy"] for study in studies(r, "tpe"))
+    every = r.and_further
+    curves = {
+        name: list(map(so_far, studies(every, sampler))) for sampler, name in SAMPLERS.items()
+    }
+    trial = fmean(study.values["whole"]["validation_accuracy"] for study in studies(every, "tpe"))
     blind = span(0.5, startup(r) + 0.5, "drawn at random")
     lines = (line(name, markers=False) for name in curves)
     return Chart(
@@ -258,11 +264,11 @@ def curves(r: Records) -> Chart:
 def cuts(r: Records) -> Chart:
     """Validation accuracy of Random's trials with the smallest value of each parameter minus that
     of those with the largest: the mean over draws."""
-    rows: list[Row] = []
+    rows, blind = list[Row](), studies(r.and_further, "random")
     for effect in r.of_experiment(STEM).single(part="audit").values["space"]:
         name, values = effect["name"], effect["values"]
         ends = ("identity", "linear") if "linear" in values else (values[0], values[-1])
-        draws = [[scores(study, name, v) for v in ends] for study in studies(r, "random")]
+        draws = [[scores(study, name, v) for v in ends] for study in blind]
         change = [fmean(small) - fmean(large) for small, large in draws if small and large]
         cut = SIZES[name].format(ends[0]) if name in SIZES else f"{name}: identity"
         row = {"cut": cut.replace("_", " "), "change": searches.mean_estimate(change, Unit.POINTS)}
@@ -284,8 +290,9 @@ def scores(study: Record, name: str, value: Any) -> list[float]:
 @page.table
 def samplers(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
-    for sampler in ("tpe", design.OLDER, "random", "grid"):
-        sampled = studies(r, sampler)
+    every = r.and_further
+    for sampler in ("tpe", "random", "grid", design.OLDER):
+        sampled = studies(every, sampler)
         best = [so_far(study)[-1] for study in sampled]
         row = {
             "sampler": SAMPLERS[sampler],
@@ -293,7 +300,7 @@ def samplers(r: Records) -> Sequence[Row]:
             "best trial, on validation": searches.mean_estimate(best),
             "found at trial": f"{median(map(chosen_at, sampled)):g}",
             "parameters kept": f"{kept(sampled).value:g} %",
-            "trained in full, on test": choices(r, sampler),
+            "trained in full, on test": choices(every, sampler),
         }
         rows.append(row)
     for name, models in (("left alone", baseline.fp32(r)), ("trained as long", whole_trained(r))):
@@ -304,16 +311,21 @@ def samplers(r: Records) -> Sequence[Row]:
 @page.table
 def chosen(r: Records) -> Sequence[Row]:
     """Test accuracy of every study's choice and of the starting model, by draw; TPE's shapes."""
-    arms = [choices(r, sampler) for sampler in ("tpe", "random", "grid")]
-    arms.append(beside(whole_trained(r), arms[0]))
+    every, whole = r.and_further, whole_trained(r)
+    arms = [choices(every, sampler) for sampler in ("tpe", "random", "grid")]
+    trained = {
+        record.case.params[SEED]: str(model)
+        for record, model in zip(whole.records, whole.models, strict=True)
+    }
     return [
         {
             "model": study.case.params[SEED],
             "draw": study.case.params["trial_draw"],
             "TPE's choice": shape(chosen_point(study)),
             **{a.label: str(a.models[i]) for a in arms},
+            whole.label: trained.get(study.case.params[SEED], ""),
         }
-        for i, study in enumerate(studies(r, "tpe"))
+        for i, study in enumerate(studies(every, "tpe"))
     ]
 
 
