@@ -204,6 +204,38 @@ def test_further_seeds_run_what_primary_claims_read_and_judge_those_alone(plan):
     assert page.view.results["grows"].comparison.units == 18  # without the seed that is not whole
 
 
+SECONDARY = """
+@page.claim
+def again(r):
+    \"\"\"As `grows`, and secondary.\"\"\"
+    return grows(r)
+
+@page.claim
+def more(r):
+    \"\"\"Of a case that no primary claim reads.\"\"\"
+    read = r.all(x=2)
+    squares = [one.values["square"] for one in read]
+    return contrast(mean(squares, unit=Unit.BITS, unit_name="scales"), read)
+
+page.numbers(found=again, found_more=more,"""
+
+
+def test_a_secondary_comparison_is_of_further_seeds_where_they_have_all_that_it_reads(plan):
+    seeded(plan)
+    changed_toy(plan, '"square", x=1', '"square", x=1, seed=10')
+    project = changed_toy(plan, "\npage.numbers(", SECONDARY)
+    store, here = Store(project.state), workloads.resolve("snippets").params()
+    mine = RunPlan(project, PROFILES["full"], here)
+    list(runner.run(mine, store, [], Options()))
+    list(runner.run(sittings.claimed_cases(mine, store), store, [], Options()))
+    (page,) = pages(mine, store)
+    units = {name: r.contrast.comparison.units for name, r in page.view.results.items()}
+    assert units == {"grows": 20, "again": 20, "more": 5}
+    assert page.view.results["again"].verdict is None
+    assert len(page.view.numbers["found"].cases) == 20  # a number says what the claim found
+    assert len(page.view.numbers["found_more"].cases) == 5
+
+
 def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_none(plan):
     project = seeded(plan)
     store, here = Store(project.state), workloads.resolve("snippets").params()

@@ -295,9 +295,22 @@ class View:
         claims, contrasts = self.experiment.claims, self._contrasts
         if self.further:
             on_all = self._with(self.further)
-            primary = (claim for claim in claims.values() if claim.primary)
-            contrasts = contrasts | {c.name: self._contrast(c, on_all) for c in primary}
+            widened = (claim for claim in claims.values() if self._is_on_further(claim))
+            contrasts = contrasts | {c.name: self._contrast(c, on_all) for c in widened}
         return judge(claims, contrasts, {record.case.key: record.run for record in self.used})
+
+    def _is_on_further(self, claim: Claim) -> bool:
+        """Whether a claim is judged on further seeds and sittings, too: all primary ones are, and
+        each other of which further seeds have all that it reads.
+        """
+        contrast = self._contrasts[claim.name]
+        if claim.primary or isinstance(contrast, str):
+            return claim.primary
+        there = {record.case.key for record in self.further}
+        whole = {record.case.params.get(SEED) for record in self.further}
+        twins = [self.twins.get(case.key) for case in contrast.cases]
+        wanted = {twin.key for twin in twins if twin and twin.params[SEED] in whole}
+        return None not in twins and bool(wanted) and wanted <= there
 
     @functools.cached_property
     def _contrasts(self) -> dict[str, Contrast | str]:
@@ -315,10 +328,15 @@ class View:
 
     @functools.cached_property
     def numbers(self) -> dict[str, Number | None]:
-        """The numbers that the template prints, by name; None where records are missing."""
+        """The numbers that the template prints, by name; None where records are missing.
+
+        One that a claim's test makes is what the claim found, on further seeds, too.
+        """
+        of_claims = {claim.test: name for name, claim in self.experiment.claims.items()}
 
         def named(name: str, make: Callable[[Records], Any]) -> Callable[[Records], Number]:
-            return lambda r: number_of(name, make(r), r)
+            found = self.results[of_claims[make]].contrast if make in of_claims else None
+            return lambda r: number_of(name, found or make(r), r)
 
         makers = self.experiment.made_numbers.items()
         return {name: self._make(name, named(name, make), ()) for name, make in makers}
