@@ -26,7 +26,7 @@ from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, category, line, linear, percent, points
 from madl.logbook.claims import MARGIN, Contrast, compare
 from madl.logbook.experiment import CUT, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, exact
+from madl.logbook.numbers import ExactValue, exact, of_all
 from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.values import number
 from madl.training import baseline
@@ -196,11 +196,11 @@ def by_model(r: Records) -> list[tuple[Record, ...]]:
     return list(zip(*(searches_of(r, objective) for objective in OBJECTIVES), strict=True))
 
 
-def num_equal_choices(r: Records) -> ExactValue:
-    """The number of models whose searches under `PLAIN` and `BETWEEN` choose the same shape."""
-    pairs = [(plain, between) for plain, _, between in by_model(r)]
-    equal = sum(a.values["chosen"] == b.values["chosen"] for a, b in pairs)
-    return exact(equal, every_search(r))
+def equal_choices(r: Records) -> list[bool]:
+    """For each model whether its searches under `PLAIN` and `BETWEEN` choose the same shape."""
+    plain, between = (searches_of(r, objective) for objective in (PLAIN, BETWEEN))
+    pairs = zip(plain, between, strict=True)
+    return [a.values["chosen"] == b.values["chosen"] for a, b in pairs]
 
 
 def tried(of_model: Iterable[Record]) -> dict[tuple[int, ...], Trial]:
@@ -300,7 +300,8 @@ page.numbers(
     last=compressing_last,
     adds=search_adds,
     adds_between=training_on_adds,
-    alike=num_equal_choices,
+    alike=of_all(lambda r: exact(sum(equal_choices(r)), every_search(r))),
+    models=of_all(lambda r: exact(len(equal_choices(r)), every_search(r))),
     rank_after=partial(rank, objective=AFTER),
     rank_between=partial(rank, objective=BETWEEN),
     least_after=partial(rank, objective=AFTER, summary=min),
@@ -331,7 +332,8 @@ page.numbers(
 def accuracy(r: Records) -> Chart:
     """Test accuracy of the choices of each search, trained in full under every schedule, and of
     shapes drawn blindly."""
-    chosen_by = {name: partial(chosen, r, objective) for objective, name in SEARCHES.items()}
+    every = r.and_further
+    chosen_by = {name: partial(chosen, every, objective) for objective, name in SEARCHES.items()}
     rows = [
         {"search": name, **{title: of_schedule(s) for s, title in SCHEDULES.items()}}
         for name, of_schedule in {BLIND: partial(blind, r), **chosen_by}.items()

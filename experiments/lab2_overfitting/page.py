@@ -10,7 +10,6 @@ Units: losses in nats.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import chain, product
 from statistics import fmean
 from typing import Any
@@ -23,7 +22,7 @@ from madl.logbook.arms import Arm, arm
 from madl.logbook.charts import Chart, level, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import CUT, Experiment, Plan
-from madl.logbook.numbers import ExactValue, exact, percentage
+from madl.logbook.numbers import ExactValue, exact, of_all, percentage
 from madl.logbook.records import Params, Record, Records, Row, Scalar
 from madl.logbook.searches import mean_estimate
 from madl.logbook.values import Unit, number, per_cent
@@ -181,25 +180,25 @@ page.numbers(
     rise=loss_rises,
     from_least_loss=falls_from_least_loss,
     from_peak=falls_from_peak,
-    one_epoch=after_one_epoch,
-    five_epochs=partial(tested, model=CUT_MODEL, when="last"),
+    one_epoch=of_all(after_one_epoch),
+    five_epochs=of_all(tested, model=CUT_MODEL, when="last"),
     cooled_rise=cooled_loss_rises,
-    least_change=partial(accuracy_change, select=min),
-    most_change=partial(accuracy_change, select=max),
-    test_best=partial(mean_loss, model=CUT_MODEL, when="best"),
-    test_last=partial(mean_loss, model=CUT_MODEL, when="last"),
-    cooled_best=partial(cooled_loss, model=CUT_MODEL, when="best"),
-    cooled_last=partial(cooled_loss, model=CUT_MODEL, when="last"),
-    temperature_best=partial(temperature, when="best"),
-    temperature_last=partial(temperature, when="last"),
-    own_last=partial(own_loss, model=CUT_MODEL, when="last"),
-    wrong_best=partial(loss_where, when="best", is_right=False),
-    wrong_last=partial(loss_where, when="last", is_right=False),
-    right_best=partial(loss_where, when="best", is_right=True),
-    right_last=partial(loss_where, when="last", is_right=True),
-    falls=falls,
-    best_first=partial(best_epoch, select=min),
-    best_latest=partial(best_epoch, select=max),
+    least_change=of_all(accuracy_change, select=min),
+    most_change=of_all(accuracy_change, select=max),
+    test_best=of_all(mean_loss, model=CUT_MODEL, when="best"),
+    test_last=of_all(mean_loss, model=CUT_MODEL, when="last"),
+    cooled_best=of_all(cooled_loss, model=CUT_MODEL, when="best"),
+    cooled_last=of_all(cooled_loss, model=CUT_MODEL, when="last"),
+    temperature_best=of_all(temperature, when="best"),
+    temperature_last=of_all(temperature, when="last"),
+    own_last=of_all(own_loss, model=CUT_MODEL, when="last"),
+    wrong_best=of_all(loss_where, when="best", is_right=False),
+    wrong_last=of_all(loss_where, when="last", is_right=False),
+    right_best=of_all(loss_where, when="best", is_right=True),
+    right_last=of_all(loss_where, when="last", is_right=True),
+    falls=of_all(falls),
+    best_first=of_all(best_epoch, select=min),
+    best_latest=of_all(best_epoch, select=max),
 )
 
 
@@ -226,6 +225,7 @@ def check_rows(r: Records, score: str, unit: Unit) -> dict[int, dict[str, Any]]:
 @page.chart
 def loss(r: Records) -> Chart:
     """Losses of the best cut at every training step and at the checks, means over the seeds."""
+    r = r.and_further
     values = [record.values for record in trainings(r, CUT_MODEL)]
     rows: dict[int, dict[str, Any]] = {}
     for step, row in check_rows(r, "loss", Unit.NATS).items():
@@ -246,7 +246,7 @@ def loss(r: Records) -> Chart:
 @page.chart
 def accuracy(r: Records) -> Chart:
     return Chart(
-        list(check_rows(r, "accuracy", Unit.PERCENT).values()),
+        list(check_rows(r.and_further, "accuracy", Unit.PERCENT).values()),
         x=linear("epoch", TRAINED),
         y=percent("accuracy"),
         marks=[line("validation"), points("test"), level(baseline.fp32(r))],
@@ -256,6 +256,7 @@ def accuracy(r: Records) -> Chart:
 @page.table
 def models(r: Records) -> Sequence[Row]:
     """Each model at "best" and "last": on test and on its own sentences, means over the seeds."""
+    r = r.and_further
     short = after_one_epoch(r)
     rows: list[Row] = [
         {"model": short.label, "test accuracy": short, "test loss": short.loss},

@@ -6,7 +6,7 @@ trials train on. All samplers search on every draw. What a study chooses is trai
 judged on test.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from statistics import fmean, median
@@ -19,7 +19,7 @@ from madl.logbook.arms import SEED, Arm, arm, beside
 from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent, span
 from madl.logbook.claims import Contrast, compare, contrast
 from madl.logbook.experiment import CUT, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, exact, percentage
+from madl.logbook.numbers import ExactValue, exact, of_all, percentage
 from madl.logbook.records import Params, Pending, Record, Records, Row
 from madl.logbook.values import Unit
 from madl.training import baseline
@@ -210,11 +210,6 @@ def trials_agree(r: Records) -> ExactValue:
     on_test = [better for pair in models for better in compare(*pair).comparison.by_unit]
     same = sum(lead * by > 0 for lead, by in zip(trial_leads(r), on_test, strict=True))
     return exact(same, [*tpe.records, *random.records])
-
-
-def of_all(number: Callable[..., Any], **which: Any) -> Callable[[Records], Any]:
-    """That number of all studies, those of further seeds, too: what verdicts are of."""
-    return lambda r: number(r.and_further, **which)
 
 
 page.numbers(
