@@ -19,11 +19,19 @@ from experiments.lab3_formats.design import BOTH, WEIGHTS, WITH_BYTES
 from experiments.lab3_formats.placed import FP32, PlacedFormat
 from experiments.lab3_formats.records import STEM, fp32, planned_formats, untrained
 from madl.formats.presets import FAMILIES, PRESETS
-from madl.logbook.arms import Arm, answers_changed, arm
+from madl.logbook.arms import Arm, answers_changed, arm, beside
 from madl.logbook.charts import Chart, doubling, level, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, Sourced, computed, exact, percentage, sourced
+from madl.logbook.numbers import (
+    ExactValue,
+    Sourced,
+    computed,
+    exact,
+    of_all,
+    percentage,
+    sourced,
+)
 from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.searches import highest_so_far
 from madl.training import baseline, trial
@@ -226,22 +234,22 @@ def in_full_precision(r: Records, study: str) -> ExactValue:
 
 
 page.numbers(
-    fp32=fp32,
-    four_bits=partial(untrained, preset=design.FOUR_BITS),
+    fp32=of_all(fp32),
+    four_bits=of_all(untrained, preset=design.FOUR_BITS),
     beside=partial(untrained, preset=design.BESIDE),
-    four_bits_changed=partial(changed_by, preset=design.FOUR_BITS),
+    four_bits_changed=of_all(changed_by, preset=design.FOUR_BITS),
     beside_changed=partial(changed_by, preset=design.BESIDE),
     over_all=partial(best_of, study=ALL),
     highest=lambda r: best_of(r, by_best(r)[0]),
     lowest=lambda r: best_of(r, by_best(r)[-1]),
     lowest_in_full=lambda r: in_full_precision(r, by_best(r)[-1]),
     kinds=computed(partial(search_of, study=ALL), lambda record: len(record.values["roles"])),
-    mix=mix,
+    mix=of_all(mix),
     mix_bits=lambda r: exact(round(mix(r).mean("bits"), 1), mix(r).records, "bits"),
     over_six=a_mix_beside_six_bits,
     rival=six_bits,
     rival_bits=lambda r: bits_of(six_bits(r)),
-    near=within_budget,
+    near=of_all(within_budget),
     near_bits=lambda r: bits_of(within_budget(r)),
     num_formats=lambda r: exact(len(planned_formats(r)), r.of_experiment(STEM)),
     fixed_4=partial(untrained, preset="fixed(4,2)"),
@@ -294,7 +302,7 @@ def accuracy(r: Records) -> Chart:
             "formats": PRESETS[name].family.group,
             "bits": PRESETS[name].format.bits,
             "validation": tuned[name].values["validation_accuracy"],
-            "test accuracy": untrained(r, name),
+            "test accuracy": untrained(r.and_further, name),
             "named": PRESETS[name].title if name in LABELLED else None,
         }
         for name in planned_formats(r)
@@ -303,7 +311,10 @@ def accuracy(r: Records) -> Chart:
         rows,
         x=doubling("bits", label="bits per value"),
         y=percent("test accuracy"),
-        marks=[level(fp32(r), "FP32"), points("test accuracy", by="formats", text="named")],
+        marks=[
+            level(fp32(r.and_further), "FP32"),
+            points("test accuracy", by="formats", text="named"),
+        ],
     )
 
 
@@ -340,11 +351,11 @@ def zeros(r: Records) -> Chart:
 def every_format(r: Records) -> Sequence[Row]:
     """A row for each format, the narrow ones first: accuracy, loss, and answers changed by which
     operands take it."""
-    first = r.where(seed=CONFIRMING_SEEDS[0])
+    first, every = r.where(seed=CONFIRMING_SEEDS[0]), r.and_further
     titles = {WEIGHTS: "W", WITH_BYTES: "W + A8"}
     rows: list[Row] = []
     for name in sorted(planned_formats(r), key=lambda name: PRESETS[name].format.bits):
-        models = untrained(r, name)
+        models = untrained(every, name)
         alone = {
             title: answers_changed(untrained(first, name, operands), fp32(first))
             for operands, title in titles.items()
@@ -354,7 +365,7 @@ def every_format(r: Records) -> Sequence[Row]:
                 "format": f"{PRESETS[name].title}, {in_bits(PRESETS[name].format.bits)}",
                 "accuracy": models,
                 "loss": models.loss,
-                "changed, W + A": answers_changed(models, fp32(r)),
+                "changed, W + A": answers_changed(models, beside(fp32(every), models)),
                 **alone,
             }
         )

@@ -419,7 +419,7 @@ def model_rows(r: Records, names: Iterable[str]) -> list[Row]:
             "bits a weight": f"{int(name) if name in ONE_WIDTH else quantized.mean('bits'):.2f}",
             "times an input's": f"{products(r.tuning, quantized):.1f}",
             "as quantized": quantized,
-            "trained on": trained(r, name) if name in names_trained else "",
+            "trained on": trained(r.and_further, name) if name in names_trained else "",
         }
         for name, quantized in ((name, untrained(r, name)) for name in names)
     ]
