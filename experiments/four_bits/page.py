@@ -6,19 +6,18 @@ of FP32's answers they change. The tuning seed chooses how many inputs a rotatio
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import product
 from typing import Any
 
 from experiments.four_bits import design
 from experiments.four_bits.design import BLOCK, FARTHEST, NAMED, NOTHING, OPERANDS, PLAIN, ROTATION
 from madl.logbook import stats
-from madl.logbook.arms import Arm, answers_changed, arm, changed
+from madl.logbook.arms import Arm, answers_changed, arm, beside, changed
 from madl.logbook.charts import Chart, category, drawn_share, intervals, percent
 from madl.logbook.claims import Contrast, contrast
 from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, Sourced, exact, sourced
+from madl.logbook.numbers import ExactValue, Sourced, exact, of_all, sourced
 from madl.logbook.records import Params, Pending, Records, Row
 from madl.logbook.values import Estimate, Unit, number
 from madl.training import baseline
@@ -113,13 +112,13 @@ def _outliers_title(outliers: Outliers) -> str:
 
 def share_changed(r: Records, a: Arm) -> Estimate:
     """The mean share of test answers, 0…1, that are not FP32's, with its interval."""
-    return answers_changed(a, fp32(r))
+    return answers_changed(a, beside(fp32(r), a))
 
 
 def changed_by(r: Records, name: str, **where: Any) -> Sourced:
     """The share of FP32's answers that a named format changes."""
     a = named(r, name, **where)
-    return sourced(share_changed(r, a), a, fp32(r))
+    return sourced(share_changed(r, a), a, beside(fp32(r), a))
 
 
 def fewer_changed(r: Records, a: Arm, b: Arm) -> Contrast:
@@ -251,11 +250,11 @@ page.numbers(
     shorter_alone=shorter_blocks_alone,
     channels=lambda r: exact(design.OUTLIER_CHANNELS),
     factor=lambda r: exact(FARTHEST[1], unit="standard deviations"),
-    mxfp4=partial(changed_by, name="MXFP4"),
-    nvfp4=partial(changed_by, name="NVFP4"),
-    mxfp4_outliers=partial(changed_by, name="MXFP4", outliers=FARTHEST),
-    nvfp4_outliers=partial(changed_by, name="NVFP4", outliers=FARTHEST),
-    nvfp4_rotated=partial(changed_by, name="NVFP4", method=ROTATION, outliers=FARTHEST),
+    mxfp4=of_all(changed_by, name="MXFP4"),
+    nvfp4=of_all(changed_by, name="NVFP4"),
+    mxfp4_outliers=of_all(changed_by, name="MXFP4", outliers=FARTHEST),
+    nvfp4_outliers=of_all(changed_by, name="NVFP4", outliers=FARTHEST),
+    nvfp4_rotated=of_all(changed_by, name="NVFP4", method=ROTATION, outliers=FARTHEST),
     even_fewer=even_changes_fewer,
     rotated=rotation,
     scaled_rotated=rotation_under_scaled_outliers,
@@ -282,7 +281,7 @@ WIDE, HIGH, LEFT, ABOVE = 84, 32, 140, 40  # of a cell; of what stands left of a
 @page.chart
 def every(r: Records) -> Chart:
     """Answers changed by every format, with intervals: weights and inputs, and weights alone."""
-    rows: list[Row] = []
+    rows, r = list[Row](), r.and_further
     for parts in design.FORMATS:
         arms = {it: rounded(r, *parts, operands=it) for it in (ALL, ALONE)}
         label = ", ".join(_titles(dict(zip(PARTS, parts, strict=True))))
@@ -366,10 +365,11 @@ def _named(row: Row) -> str:
 @page.drawing(panels=_grid_panels, alt=_grid_sentence, script="grid")
 def grid(r: Records) -> Sequence[Row]:
     """A row for each format and operands: the answers changed and their interval, in per cent."""
+    every = r.and_further
     return [
         {
             **dict(zip(PARTS, parts, strict=True)),
-            **{"operands": operands, **_shares(r, rounded(r, *parts, operands=operands))},
+            **{"operands": operands, **_shares(every, rounded(every, *parts, operands=operands))},
         }
         for operands, parts in product((ALL, ALONE), design.FORMATS)
     ]
@@ -401,10 +401,11 @@ def _repair_sentence(rows: Sequence[Row], outliers: Outliers = FARTHEST) -> str:
 @page.drawing(panels=_repair_panels, alt=_repair_sentence, script="repairs")
 def repairs(r: Records) -> Sequence[Row]:
     """A row for each outliers, method and format: the answers changed, in per cent."""
+    every = r.and_further
     return [
         {
             **{"format": name, "method": method, "outliers": _outliers_title(outliers)},
-            **_shares(r, named(r, name, method, outliers)),
+            **_shares(every, named(every, name, method, outliers)),
         }
         for outliers, methods in design.OUTLIERS.items()
         for method, name in product(methods, NAMED)
@@ -441,7 +442,8 @@ def operands(r: Records) -> Sequence[Row]:
 
 def _by_format(r: Records, **where: Any) -> Row:
     """The share of answers changed in each named format, with its interval, as text."""
-    return {name: f"{share_changed(r, named(r, name, **where)):i}" for name in NAMED}
+    every = r.and_further
+    return {name: f"{share_changed(every, named(every, name, **where)):i}" for name in NAMED}
 
 
 @page.table
@@ -469,15 +471,16 @@ def losses(r: Records) -> Sequence[Row]:
 @page.table
 def rules(r: Records) -> Sequence[Row]:
     """Answers changed by MXFP4 with its scale rounded by each rule, and how far they diverge."""
+    every = r.and_further
     ways = {"floor": "down (OCP)", "ceil": "up", "rceil": "up, if else too small (NVIDIA)"}
     return [
         {
             "the scale's exponent is rounded": title,
-            "answers changed": f"{share_changed(r, models):i}",
+            "answers changed": f"{share_changed(every, models):i}",
             "divergence": f"{number(models.mean('divergence'))} nats",
         }
         for rule, title in {**ways, "even": "with the element's mantissa (even)"}.items()
-        for models in [rounded(r, "e2m1", BLOCK, rule)]
+        for models in [rounded(every, "e2m1", BLOCK, rule)]
     ]
 
 
