@@ -335,8 +335,8 @@ class View:
         of_claims = {claim.test: name for name, claim in self.experiment.claims.items()}
 
         def named(name: str, make: Callable[[Records], Any]) -> Callable[[Records], Number]:
-            found = self.results[of_claims[make]].contrast if make in of_claims else None
-            return lambda r: number_of(name, found or make(r), r)
+            judged = self.results[of_claims[make]].contrast if make in of_claims else None
+            return lambda r: number_of(name, judged or make(r), r)
 
         makers = self.experiment.made_numbers.items()
         return {name: self._make(name, named(name, make), ()) for name, make in makers}
