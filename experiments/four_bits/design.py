@@ -33,7 +33,7 @@ CHOOSING = (SEARCH, GPTQ, BOTH)  # weights among the format's values, under scal
 # Of inputs that a Hadamard matrix turns together, by format: of those tried the one of least
 # validation loss on the tuning seed, with the larger constants.
 ROTATIONS_TRIED = (16, 32, 128)
-ROTATED = {"MXFP4": 32, "MXFP4, even": 32, "NVFP4": 32, "INT4": 32}
+ROTATED = {"MXFP4": 128, "MXFP4, even": 16, "NVFP4": 32, "INT4": 16}
 # Padding is masked. Of so many sentences every layer has several times more tokens than inputs.
 CALIBRATION_SENTENCES = 512  # for GPTQ and SmoothQuant
 PROBE_SENTENCES = 32  # the first of them: for deviations of inputs, and for what rounding loses
