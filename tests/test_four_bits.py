@@ -115,6 +115,15 @@ def test_only_rounding_changes_what_a_model_computes(monkeypatch, encoder, metho
     torch.testing.assert_close(logits(encoder), expected, rtol=1e-3, atol=1e-4)
 
 
+def test_a_model_whose_width_the_chosen_block_does_not_divide_is_turned_in_smaller_ones(encoder):
+    chosen, largest = (
+        study.in_basis(encoder, params_of(method=page.ROTATION, turned=block)) for block in (96, 32)
+    )
+    for name, layer in chosen.items():
+        assert layer.linear.in_features % 96
+        assert torch.equal(layer.linear.weight, largest[name].linear.weight)
+
+
 @pytest.mark.parametrize("operands", design.OPERANDS)
 def test_pooler_classifier_and_biases_stay_as_they_are(encoder, operands):
     before = copy.deepcopy(encoder)

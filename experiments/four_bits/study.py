@@ -5,6 +5,7 @@ bits, or nothing. Pooler, classifier and biases stay in float32, as in recipes. 
 first, without changing the function: methods that calibrate see inputs that have them.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -163,11 +164,15 @@ def outliers(channels: int, generator: torch.Generator) -> Tensor:
 
 
 def in_basis(model: nn.Module, params: Params) -> Layers:
-    """The layers with outliers in their inputs and, over them, the method's change of basis."""
+    """The layers with outliers in their inputs and, over them, the method's change of basis.
+
+    A rotation turns as many inputs together as the case says, or as divide those of the layer.
+    """
     layers = with_outliers(model, params)
     if params["method"] in (design.ROTATION, design.BOTH):
         turned = baseline.integer(params, "turned")
-        return {name: calibrated.rotated(layer, turned) for name, layer in layers.items()}
+        blocks = {k: math.gcd(turned, v.linear.in_features) for k, v in layers.items()}
+        return {k: calibrated.rotated(v, blocks[k]) for k, v in layers.items()}
     if params["method"] != design.SMOOTH:
         return layers
     largest = calibrated.largest_inputs(model, layers, calibration(params))
