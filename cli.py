@@ -199,7 +199,7 @@ RUN = ("stems", *PLAN, "device", "jobs", "scheduler", "force")
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-v", "--verbose", is_flag=True, help="Log more, tracebacks of failed cases too.")
 def main(verbose: bool) -> None:
-    """Answer the labs' questions from results measured on this machine."""
+    """Answer the labs' questions from measured results, and repeat them on this machine."""
     for stream in (sys.stdout, sys.stderr):  # in the C locale, a dash is no reason to fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -435,16 +435,13 @@ def formats(as_json: bool) -> None:
 
 
 @main.command()
-@_options("stems", *PLAN, "only")
+@_options("stems", *PLAN[1:], "only")
 def publish(stems: tuple[str, ...], **given: Any) -> None:
     """Put this machine's full results under docs/data, to be committed as evidence."""
     from madl.logbook import records as results
     from madl.running.evidence import Evidence
 
-    plan = _plan(**given)
-    plan = plan if given["only"] else plan.whole
-    if plan.profile.name == "smoke":
-        raise WrongCommand("smoke's results are no evidence; publish those of --profile full")
+    plan = _plan(profile="full", **given)
     only = [f"--only {given['only']}"] if given["only"] else []
     command = " ".join(["python cli.py run", *stems, *only, plan.options])
     published = 0
