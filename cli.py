@@ -192,14 +192,15 @@ def _options(*names: str) -> Callable[[Command], Command]:
     return decorate
 
 
-PLAN = ("profile", "seeds", "workload", "model", "dataset", "text_column", "label_column")
+WORKLOAD = ("workload", "model", "dataset", "text_column", "label_column")
+PLAN = ("profile", "seeds", *WORKLOAD)
 RUN = ("stems", *PLAN, "device", "jobs", "scheduler", "force")
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-v", "--verbose", is_flag=True, help="Log more, tracebacks of failed cases too.")
 def main(verbose: bool) -> None:
-    """Answer the labs' questions from results measured on this machine."""
+    """Answer the labs' questions from measured results, and repeat them on this machine."""
     for stream in (sys.stdout, sys.stderr):  # in the C locale, a dash is no reason to fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -437,16 +438,13 @@ def formats(as_json: bool) -> None:
 
 
 @main.command()
-@_options("stems", *PLAN, "only")
+@_options("stems", "seeds", *WORKLOAD, "only")
 def publish(stems: tuple[str, ...], **given: Any) -> None:
     """Put this machine's full results under docs/data, to be committed as evidence."""
     from madl.logbook import records as results
     from madl.running.evidence import Evidence
 
     plan = _plan(**given)
-    plan = plan if given["only"] else plan.whole
-    if plan.profile.name == "smoke":
-        raise WrongCommand("smoke's results are no evidence; publish those of --profile full")
     only = [f"--only {given['only']}"] if given["only"] else []
     command = " ".join(["python cli.py run", *stems, *only, plan.options])
     published = 0
@@ -468,45 +466,34 @@ def publish(stems: tuple[str, ...], **given: Any) -> None:
 
 
 @main.command()
-@_options("stems", *PLAN)
-@click.option(
-    "--repeat",
-    "times",
-    type=click.IntRange(min=1),
-    help="Instead, measure claims on times in so many further sittings, which then count.",
-)
-@click.option(
-    "--publish",
-    "is_kept",
-    is_flag=True,
-    help="With --repeat: put all sittings of this machine under docs/data, to be committed.",
-)
-def doctor(stems: tuple[str, ...], times: int | None, is_kept: bool, **given: Any) -> None:
+@_options(*WORKLOAD)
+def doctor(**given: Any) -> None:
     """Show what this machine can do, and which questions a model and data can answer."""
     from madl.machine import device
 
-    if times is not None:
-        _repeat(stems, times, is_kept, **given)
-        return
-    if is_kept:
-        raise WrongCommand("--publish keeps what --repeat measures; give --repeat, too")
-    if stems:
-        raise WrongCommand(f"only --repeat is of experiments; give it, or leave out {stems[0]}")
     for subject, finding in device.diagnose().items():
         click.echo(f"{subject:<12} {finding}")
     for line in _examination(_plan(**given)):
         click.echo(line)
 
 
-def _repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:
-    """Measure claims on times in further sittings, print what becomes of them, and publish these
-    sittings if `is_kept`."""
+@main.command()
+@_options("stems", "seeds", *WORKLOAD)
+@_option("--times", type=click.IntRange(min=1), default=1, help="How many further sittings.")
+@click.option(
+    "--publish",
+    "is_kept",
+    is_flag=True,
+    help="Put all sittings of this machine under docs/data, to be committed.",
+)
+def repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:
+    """Measure claims on times in further sittings, which then count with the others."""
     from madl.logbook import records
     from madl.machine import device, lifeline
     from madl.running import caches, sittings
     from madl.site import replication
 
-    plan = _plan(**given).whole
+    plan = _plan(**given)
     store = plan.project.store
     _check_forced_kernels()
     caches.redirect(plan.project.state)
@@ -573,8 +560,8 @@ def _project() -> "Project":
 
 def _plan(
     *,
-    profile: str,
-    seeds: int | None,
+    profile: str = "full",
+    seeds: int | None = None,
     workload: str,
     model: str | None,
     dataset: str | None,

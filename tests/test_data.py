@@ -93,7 +93,7 @@ def test_texts_that_are_nearly_one_are_trained_on_where_no_fold_has_room(size):
     ours = some_examples(1000)
     template = " ".join(f"same{i}" for i in range(20))
     copies = [(f"{template} x{i}", i % 2) for i in range(size)]
-    for seed in DEALS[0]:
+    for seed in DEALS[0][::4]:
         split = dealt(ours + copies, seed)
         assert len(split.test) > 100
         held = [len({*part.texts} & {t for t, _ in copies}) for part in (split.train, split.test)]

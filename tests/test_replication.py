@@ -3,6 +3,7 @@
 import re
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -94,6 +95,13 @@ def test_what_cannot_be_timed_here_is_not_measured_again(plan, monkeypatch):
     monkeypatch.setenv("TOY_MISSING", "no such device")
     with pytest.raises(MadlError, match="nothing to repeat"):
         sittings.add_sittings(plan, store, [], 1)
+
+
+def test_claims_that_cannot_be_made_of_what_was_timed_here_end_the_sittings_in_a_line():
+    here = SimpleNamespace(name="toy", timed=[], last_sitting=0, in_sitting=lambda number: [])
+    shown = SimpleNamespace(timed=[], plan=SimpleNamespace(project=Project()))
+    with pytest.raises(MadlError, match="no primary claim of toy can be made of what was timed"):
+        sittings._next_cases(shown, here)
 
 
 def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):

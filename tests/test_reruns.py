@@ -38,8 +38,16 @@ def test_accuracies_are_the_same_or_the_largest_difference_is_named():
     other = made_again(theirs, [judged(0.801), judged(0.69)])
     assert other.gaps == pytest.approx({"0": 0.1, "1": -1.0})
     assert other.line() == (
-        "Run again here: 2 of 3 cases, test accuracies within 1 points (most in 1)."
+        "Run again here: 2 of 3 cases, test accuracies within 1 point (most in 1)."
     )
+
+
+def test_cases_that_differ_in_having_a_parameter_are_two(monkeypatch):
+    pruned = Case(experiment="toy", params={"x": 0, "seed": 0})
+    trained_on = Case(experiment="toy", params={**pruned.params, "recovery": "a pass"})
+    monkeypatch.setattr(f"{__name__}.CASES", [pruned, trained_on])
+    again = made_again([judged(0.8), judged(0.7)], [judged(0.7), judged(0.701)])
+    assert sorted(again.gaps.values()) == pytest.approx([-10.0, 0.1])
 
 
 def test_accuracies_of_other_models_are_no_equal_ones():

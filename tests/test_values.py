@@ -6,7 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from madl.logbook.values import Estimate, Interval, Outcomes, Unit, number, wilson
+from madl.logbook.numbers import magnitude
+from madl.logbook.values import (
+    Estimate,
+    Interval,
+    Outcomes,
+    Unit,
+    number,
+    numbers,
+    per_cent,
+    wilson,
+)
 
 
 @settings(max_examples=50)
@@ -37,6 +47,15 @@ def test_an_estimate_is_printed_and_chooses_nothing():
     ):
         with pytest.raises(TypeError, match="a test value chooses nothing"):
             choose()
+
+
+def test_what_rounds_to_nought_has_no_minus():
+    estimate = Estimate(-0.0003, Interval(-0.0004, 0.02), Unit.POINTS, 9)
+    assert f"{estimate}" == "0.0 points"
+    assert f"{estimate:+i}" == "+0.0 points [+0.0, +2.0]"
+    assert magnitude(-0.0003, Unit.POINTS) == "0.0\u00a0points"
+    assert per_cent(-0.0003) == "0.0 %"
+    assert numbers([-0.001, 100.0]) == ["0", "100"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Literal
 from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, speed_up, versus
-from madl.logbook.records import Case, Record, Records, Run
+from madl.logbook.records import Case, Record, Records, Run, distinct
 from madl.logbook.registration import claim_digest
 from madl.logbook.stats import Comparison
 from madl.logbook.values import ALPHA, Interval
@@ -119,7 +119,7 @@ def compare(a: Arm | TimedArm, b: Arm | TimedArm) -> Contrast:
         comparison = versus(a, b)
     else:
         raise MadlError(f"{a.label} and {b.label} are a model and a time")
-    cases = tuple({case.key: case for case in (*a.cases, *b.cases)}.values())
+    cases = tuple(distinct((*a.cases, *b.cases)))
     return Contrast(comparison=comparison, cases=cases, a=a, b=b)
 
 

@@ -31,13 +31,22 @@ from madl.errors import MadlError
 from madl.logbook.claims import Claim, Contrast
 from madl.logbook.drawing import Panel
 from madl.logbook.power import Truths, power_table
-from madl.logbook.records import Case, Params, Records, Row, Scalar, Store, Values
+from madl.logbook.records import (
+    Case,
+    Params,
+    Records,
+    Row,
+    Scalar,
+    Store,
+    Values,
+    distinct,
+)
 from madl.machine import sources
 from madl.machine.sources import TUNING
 
 TUNING_SEED = 0  # chooses everything, by validation loss
 CONFIRMING_SEEDS = (10, 11, 12, 13, 14)  # judge what was chosen
-FURTHER_SEEDS = (15, 16, 17, 18, 19)  # judge primary claims, too
+FURTHER_SEEDS = (15, 16, 17, 18, 19)  # repeat the cases of primary claims
 NUM_SEEDS = len(CONFIRMING_SEEDS) + len(FURTHER_SEEDS)  # behind a primary claim
 
 CUT = "an encoder that can be cut"  # what a model must have for some experiments
@@ -313,11 +322,11 @@ class Experiment:
             raise MadlError(
                 f"experiment {name} declares no cases; decorate a function: @page.cases"
             )
-        cases = [
+        cases = (
             Case(experiment=name, params=dict(params), version=self.version)
             for params in self._cases(plan)
-        ]
-        return list({case.key: case for case in cases}.values())
+        )
+        return distinct(cases)
 
     @property
     def tuned_by(self) -> "Experiment | None":

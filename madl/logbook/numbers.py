@@ -17,7 +17,7 @@ from madl.logbook.arms import Arm, TimedArm, processes, value_at
 from madl.logbook.claims import Contrast
 from madl.logbook.records import Case, Pending, Record, Records, Scalar
 from madl.logbook.stats import CONTENDED, MODELS, PROCESSES
-from madl.logbook.values import Estimate, Unit, number
+from madl.logbook.values import Estimate, Unit, fixed, number
 
 Selection = TypeVar("Selection", Record, Sequence[Record])
 P = ParamSpec("P")
@@ -213,4 +213,4 @@ def _shown(value: float, unit: Unit, more: int) -> str:
         digits = 2 + more if abs(shown) < 10 else 3
         return number(float(f"{shown:.{digits}g}"))
     places = int(unit is Unit.POINTS and abs(shown) < 10)
-    return f"{shown:.{places + more}f}".replace("-", "−")
+    return fixed(shown, places + more)

@@ -59,6 +59,11 @@ class Case:
         return digest_of(identity)
 
 
+def distinct(cases: Iterable[Case]) -> list[Case]:
+    """The cases in order, each once."""
+    return list({case.key: case for case in cases}.values())
+
+
 def digest_of(values: Mapping[str, Any]) -> str:
     """Twelve hexadecimal digits of a JSON object; the order of its names does not count."""
     text = json.dumps(values, sort_keys=True, allow_nan=False, separators=(",", ":"))
@@ -337,7 +342,7 @@ def decode(text: str, origin: str, mend: str = RUNS_AGAIN) -> Record:
         data["origin"] = origin
         record = Record(case=case, run=run, **data)
     except (TypeError, ValueError, KeyError) as error:
-        problem = f"{origin} has a field this version does not know ({error}); {mend}"
+        problem = f"{origin} has other fields than this version ({error}); {mend}"
         raise MadlError(problem) from error
     try:
         _check(record)

@@ -70,7 +70,7 @@ def _number(value: Any) -> str:
 
 
 def _numbers(value: Any) -> str:
-    """The complaint about anything but a list of numbers, or a nesting of such lists; else ""."""
+    """The complaint about anything but numbers in nested lists or mappings; else ""."""
     if isinstance(value, Mapping):
         return next((why for part in value.values() if (why := _numbers(part))), "")  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(value, list | tuple):

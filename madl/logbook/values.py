@@ -58,8 +58,12 @@ def numbers(values: Sequence[float], *, sign: bool = False) -> list[str]:
     """Texts of a value and the ends of its interval, all rounded as the largest to three digits."""
     largest = max((abs(value) for value in values), default=0.0)
     places = 0 if largest == 0 else min(max(2 - math.floor(math.log10(largest)), 0), 4)
-    shown = (f"{value + 0.0:{'+' if sign else ''},.{places}f}" for value in values)
-    return [text.replace("-", "−") for text in shown]
+    return [fixed(value, places, sign=sign) for value in values]
+
+
+def fixed(value: float, places: int, *, sign: bool = False) -> str:
+    """A number with so many digits after the point, a true minus, and none before a nought."""
+    return f"{value:{'+' if sign else ''}z,.{places}f}".replace("-", "−")
 
 
 def scientific(value: Any) -> str:
@@ -80,7 +84,7 @@ def pluralize(number: int, noun: str) -> str:
 
 def per_cent(share: float) -> str:
     """A share (0…1) as text in per cent, with one decimal: "87.5 %"."""
-    return f"{100 * share:.1f} %".replace("-", "−")
+    return f"{fixed(100 * share, 1)} %"
 
 
 class Interval(NamedTuple):
@@ -145,8 +149,7 @@ class Estimate(Sealed):
 
     def _digits(self, values: Sequence[float], sign: bool) -> list[str]:
         if self.unit in (Unit.PERCENT, Unit.POINTS):
-            shown = (f"{100 * value:{'+' if sign else ''}.1f}" for value in values)
-            return [text.replace("-", "−") for text in shown]
+            return [fixed(100 * value, 1, sign=sign) for value in values]
         if len(values) == 1:
             return [number(self.unit.shown(values[0]), sign=sign)]
         return numbers([self.unit.shown(value) for value in values], sign=sign)

@@ -7,7 +7,7 @@ The table of evidence has a row for this machine and one for each published mach
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES, TUNING, Profile
@@ -16,6 +16,7 @@ from madl.logbook.records import (
     Params,
     Record,
     Records,
+    Scalar,
     Source,
     published_by_machine,
     select,
@@ -68,14 +69,8 @@ class Evidence:
     plan: RunPlan
     source: Source
     host: str | None = None  # a published machine, or `TOGETHER`; None: this one, its own store
-
-    @functools.cached_property
-    def _cases(self) -> dict[str, list[Case]]:
-        return {}
-
-    @functools.cached_property
-    def _finished(self) -> dict[str, list[Record]]:
-        return {}
+    _cases: dict[str, list[Case]] = field(default_factory=dict, init=False)
+    _finished: dict[str, list[Record]] = field(default_factory=dict, init=False)
 
     @property
     def profile(self) -> Profile:
@@ -220,12 +215,19 @@ def borrowed_result(row: Evidence, case: Case, published: Iterable[Source]) -> R
     return record if record and record.status == "ok" else None
 
 
+Place = tuple[str | None, frozenset[tuple[str, Scalar]]]  # a machine, and a workload
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvidenceTable:
     """All rows of evidence for a plan: this machine's `own`, if given, and the published ones."""
 
     plan: RunPlan
     own: Source | None = None
+    _rows: dict[Place, Evidence] = field(default_factory=dict, init=False, compare=False)
+    _rows_of: dict[tuple[Place, str], Evidence] = field(
+        default_factory=dict, init=False, compare=False
+    )
 
     @functools.cached_property
     def published(self) -> Mapping[str, Source]:
@@ -282,19 +284,15 @@ class EvidenceTable:
     def _row(self, host: str | None, workload: Params, name: str) -> Evidence:
         """A machine's evidence of an experiment, with the most seeds for which it is whole."""
         place = host, frozenset(workload.items())
-        if (place, name) not in self._rows:
+        if (place, name) not in self._rows_of:
             source = self._sources[host]
             assert source is not None
             row = Evidence(plan=replace(self.plan, workload=workload), source=source, host=host)
             row = self._rows.setdefault(place, row)  # all experiments share what it has looked up
             row = with_published_dependencies(row, name, self.published.values())
             whole = (part for part in row.by_seeds if part.is_whole(name))
-            self._rows[place, name] = next(whole, row)
-        return self._rows[place, name]
-
-    @functools.cached_property
-    def _rows(self) -> dict[object, Evidence]:
-        return {}
+            self._rows_of[place, name] = next(whole, row)
+        return self._rows_of[place, name]
 
 
 def quick_sample(plan: RunPlan, own: Source, only: str | None = None) -> ExplicitPlan:

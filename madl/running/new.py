@@ -7,11 +7,10 @@ from pathlib import Path
 from madl.errors import WrongCommand
 from madl.files import read_text, write_atomically
 from madl.logbook.experiment import TUNING
-from madl.running.project import RESTORE, Project
+from madl.running.project import RESTORE, SITE_PAGES, Project
 
 MODEL = Path(__file__).resolve().parents[2] / "templates" / "new"
 OWN_LAB = 5  # the lab's number in ids of a student's own questions: 5.1, 5.2, …
-NOT_FREE = ("index", "ledger", "reported")
 
 
 def create(project: Project, stem: str) -> tuple[str, list[Path]]:
@@ -54,6 +53,6 @@ def _check(project: Project, stem: str) -> None:
     taken = [path for path in taken if path.exists()]
     if stem.endswith(TUNING):
         raise WrongCommand(f"{stem!r} cannot be a page's name: {TUNING} ends that of its tuning")
-    if stem in NOT_FREE or taken or stem in {q.stem for q in project.questions}:
+    if stem in SITE_PAGES or taken or stem in {q.stem for q in project.questions}:
         by = taken[0].relative_to(taken[0].parents[1]) if taken else "a page of the logbook"
         raise WrongCommand(f"{stem!r} is taken ({by}); choose another name")

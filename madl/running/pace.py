@@ -118,9 +118,9 @@ def in_words(seconds: float) -> str:
 
 
 def varying(cases: Sequence[Case]) -> list[str]:
-    """The parameters in which these cases differ."""
+    """The parameters in which these cases differ: in their values, or in that they have them."""
     keys = {key: None for case in cases for key in case.params}
-    return [key for key in keys if len({c.params[key] for c in cases if key in c.params}) > 1]
+    return [key for key in keys if len({case.params.get(key) for case in cases}) > 1]
 
 
 def case_signature(case: Case, keys: Sequence[str]) -> tuple[object, ...]:

@@ -30,12 +30,12 @@ class RunPlan:
     workload: Params
     num_seeds: int = len(CONFIRMING_SEEDS)
     why_no_case: str = "no case of this choice"  # said of an experiment that has none
-    is_further: bool = False  # of the seeds that judge primary claims, too
+    is_further: bool = False  # of the further seeds
     is_of_one_split: bool = False  # of evidence that is older than folds: nothing new is planned so
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The confirming seeds."""
+        """The confirming seeds; the further ones if it `is_further`."""
         seeds = FURTHER_SEEDS if self.is_further else CONFIRMING_SEEDS
         return seeds[: 1 if self.profile.name == "smoke" else self.num_seeds]
 

@@ -10,7 +10,7 @@ import sys
 import tomllib
 import traceback
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,15 @@ from madl.machine import sources
 
 QUESTIONS = "experiments/questions.toml"
 RESTORE = "restore it from the repository"
+SITE_PAGES = ("ledger", "index", "reported")  # of the whole site; no experiment may be called so
+
+
+def line_in(path: Path, error: BaseException) -> int | None:
+    """The line of a file in which an error happened, the innermost; None if it was elsewhere."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f.lineno for f in reversed(frames) if f.filename == str(path)), None)
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,10 @@ class Project:
     """One logbook: its folders, experiments and questions; by default, this repository's."""
 
     root: Path = Path(__file__).resolve().parents[2]
+    _loaded: dict[str, Experiment] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _codes: dict[str, str] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def experiments(self) -> Path:
@@ -73,19 +86,11 @@ class Project:
         entries = read_toml(self.experiments / "questions.toml")
         return tuple(_question(id, entry) for id, entry in entries.items())
 
-    @cached_property
-    def _loaded(self) -> dict[str, Experiment]:
-        return {}
-
     def code(self, name: str) -> str:
         """The digest of the sources that can change an experiment's results, at its first use."""
         if name not in self._codes:
             self._codes[name] = sources.digest(self.root, name)
         return self._codes[name]
-
-    @cached_property
-    def _codes(self) -> dict[str, str]:
-        return {}
 
     @cached_property
     def _stems(self) -> list[str]:
@@ -216,11 +221,8 @@ class Project:
         except MadlError as error:
             raise MadlError(f"{page_of(stem)}: {error}") from error
         except (Exception, SystemExit) as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-            if isinstance(error, SyntaxError) and error.filename == str(path):
-                lines = [error.lineno]
-            where = f", line {lines[-1]}" if lines else ""
+            line = line_in(path, error)
+            where = f", line {line}" if line else ""
             problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise MadlError(f"{page_of(stem)}{where}: {subject}{problem}") from error
 

@@ -37,7 +37,9 @@ class Again:
         parts = [f"Run again here: {self.run} of {self.cases} cases"]
         if self.gaps:
             case, gap = max(self.gaps.items(), key=lambda item: abs(item[1]))
-            most = f"within {abs(gap):.2g} points (most in {case})" if gap else "the same"
+            text = f"{abs(gap):.2g}"
+            unit = "point" if text == "1" else "points"
+            most = f"within {text} {unit} (most in {case})" if gap else "the same"
             parts.append(f"test accuracies {most}")
         if self.ratios:
             low, high = f"{min(self.ratios.values()):.2g}", f"{max(self.ratios.values()):.2g}"

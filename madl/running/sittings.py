@@ -93,7 +93,11 @@ def _on_this_machine(view: View, store: Store) -> View:
 
 
 def _next_cases(shown: View, here: View) -> list[Case]:
-    """The cases of the plan's sittings that this machine lacks, else those of the next sitting."""
+    """The cases of the plan's sittings that this machine lacks, else those of the next sitting.
+
+    Raises:
+        MadlError: what this machine has measured lacks what the claims compare.
+    """
 
     def is_missing(case: Case) -> bool:
         record = here.evidence.record(case)
@@ -101,6 +105,8 @@ def _next_cases(shown: View, here: View) -> list[Case]:
 
     if missing := list(filter(is_missing, _measurable(shown))):
         return missing
+    if not here.timed:
+        raise MadlError(f"no primary claim of {here.name} can be made of what was timed here")
     sittings = map(here.in_sitting, itertools.count(here.last_sitting + 1))
     return next(missing for cases in sittings if (missing := list(filter(is_missing, cases))))
 

@@ -34,6 +34,7 @@ from madl.logbook.records import (
     Source,
     Store,
     Unplanned,
+    distinct,
     published_by_machine,
     sealed,
 )
@@ -47,6 +48,7 @@ from madl.running.evidence import (
     with_workload,
 )
 from madl.running.plans import ExplicitPlan, RunPlan, explicit_plan
+from madl.running.project import line_in
 from madl.running.reruns import Again, run_again
 
 log = logging.getLogger(__name__)
@@ -183,7 +185,7 @@ class View:
     def in_sitting(self, number: int) -> list[Case]:
         """The cases of `timed` in the sitting of this number."""
         cases = (replace(case, params={**case.params, SITTING: number}) for case in self.timed)
-        return list({case.key: case for case in cases}.values())
+        return distinct(cases)
 
     @functools.cached_property
     def _read(self) -> list[Case]:
@@ -191,7 +193,7 @@ class View:
         claims = self.experiment.claims
         contrasts = [c for name, c in self._contrasts.items() if claims[name].primary]
         cases = (case for c in contrasts if isinstance(c, Contrast) for case in c.cases)
-        return list({case.key: case for case in cases}.values())
+        return distinct(cases)
 
     @functools.cached_property
     def records(self) -> Records:
@@ -287,7 +289,7 @@ class View:
     def claimed(self) -> list[Case]:
         """The cases that the claims of `measured` read."""
         cases = (case for result in self.measured.values() for case in result.cases)
-        return list({case.key: case for case in cases}.values())
+        return distinct(cases)
 
     @functools.cached_property
     def results(self) -> dict[str, Result]:
@@ -359,10 +361,10 @@ class View:
         others = (record for _, record in self._results(names) if record)
         return self._with(others, further=map(sealed, self.further))
 
-    def _with(self, more: Iterable[Record], **further: Iterable[Record]) -> Records:
+    def _with(self, more: Iterable[Record], further: Iterable[Record] = ()) -> Records:
         """The page's records, and these as well."""
         records, tuning = (*self.records, *map(sealed, more)), self.records.tuning
-        return Records(records, self.records.missing, tuning=tuning, **further)
+        return Records(records, self.records.missing, tuning=tuning, further=further)
 
     def _make(
         self, name: str, make: Callable[[Records], Any], reads: Sequence[str] | None = None
@@ -409,10 +411,8 @@ class View:
             )
         if isinstance(error, MadlError | TypeError | Unplanned):
             return f"{subject} of {self.name}: {error}"
-        here = str(self.plan.project.experiments / self.name / "page.py")
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [f.lineno for f in frames if f.filename == here]
-        where = f" (experiments/{self.name}/page.py, line {lines[-1]})" if lines else ""
+        line = line_in(self.plan.project.experiments / self.name / "page.py", error)
+        where = f" (experiments/{self.name}/page.py, line {line})" if line else ""
         return f"{subject} of {self.name}: {type(error).__name__}: {error}{where}"
 
     @property

@@ -73,7 +73,7 @@ def inputs_digest(project: Project, options: Mapping[str, Any]) -> str:
     values = [*sorted(options.items()), os.environ.get("SITE_URL"), *device.programs().items()]
     paths = [OURS / name for name in ("cli.py", "kernels", "madl")]
     paths += [project.root / name for name in ("mkdocs.yml", "docs/data", "experiments")]
-    paths += [project.templates, project.state / "records"]
+    paths += [project.templates, project.state / "records", project.state / "examined"]
     paths += [Path(options[name]) for name in ("model", "dataset") if options.get(name)]
     return _digest(*paths, values=values)
 

@@ -29,7 +29,7 @@ from madl.logbook.records import Record, Store, encode
 from madl.logbook.stats import CONTENDED, holm
 from madl.logbook.values import ALPHA, LEVEL, pluralize
 from madl.running.plans import RunPlan
-from madl.running.project import RESTORE, Project
+from madl.running.project import RESTORE, SITE_PAGES, Project
 from madl.running.views import NOT_RUN, Page, Problems, Status, pages
 from madl.site import (
     against,
@@ -48,7 +48,6 @@ from madl.site.page import PageCalls, markdown_table, prose_numbers
 
 DENSE: dict[str, Any] = {"sort_keys": True, "separators": (",", ":")}  # JSON without spaces
 REPORTED = 3  # rows of what others report on home
-SITE = ("ledger", "index", "reported")  # pages of the whole site
 EVIDENCE = re.compile(r'---\n(?:.+\n)*evidence: "')  # in the front matter of an experiment's page
 
 
@@ -149,9 +148,9 @@ def _write(plan: RunPlan, store: Store) -> Ledger:
     def whole(name: str) -> str:
         return templates.render(templates.load(project, f"{name}.md.j2", RESTORE), names)
 
-    site = [name for name in SITE if told or name != "reported"]
+    site = [name for name in SITE_PAGES if told or name != "reported"]
     texts |= _render_all({f"{name}.md": functools.partial(whole, name) for name in site}, problems)
-    for path in {*(page.path for page in planned), *(f"{n}.md" for n in SITE)} - texts.keys():
+    for path in {*(page.path for page in planned), *(f"{n}.md" for n in SITE_PAGES)} - texts.keys():
         (project.docs / path).unlink(missing_ok=True)
     texts = {path: re.sub(r"\n{3,}", "\n\n", text).strip() + "\n" for path, text in texts.items()}
     texts["ledger.json"] = f"{htmlsafe_json_dumps({'questions': state.rows}, **DENSE)}\n"

@@ -77,7 +77,7 @@ def test_a_full_disk_is_one_line_and_with_room_everything_goes_on(small, root, c
         assert call("run", "--jobs", "1").returncode == 0
     disk = small.mount(root / place)
     fill(disk)
-    done = call(*command, "--profile", "quick")
+    done = call(*command)
     assert done.returncode == 1, done.stderr
     assert is_one_line(done.stderr), done.stderr
     assert "disk is full" in done.stderr
