@@ -100,11 +100,14 @@ def cases(plan: Plan) -> Iterable[Params]:
         for method, sparsity in design.OF_WEIGHTS:
             yield {**base, **pruning("weights", method, sparsity)}
         yield {**base, **design.POINTS["nothing"], **recovery(plan, design.RATES["nothing"])}
-        for part, method, sparsity in (*points, *(("weights", *p) for p in design.OF_WEIGHTS)):
-            is_asked = part == "both" and (seed == first or sparsity in design.SPARSITIES_ON_ALL)
-            if is_asked or (part == "weights" and (method, sparsity) in design.OF_WEIGHTS):
-                rate = chosen_rate(part, method, sparsity)
-                yield {**base, **pruning(part, method, sparsity), **recovery(plan, rate)}
+        trained_on = [
+            (part, method, sparsity)
+            for part, method, sparsity in points
+            if part == "both" and (seed == first or sparsity in design.SPARSITIES_ON_ALL)
+        ]
+        trained_on += [("weights", *point) for point in design.OF_WEIGHTS]
+        for point in trained_on:
+            yield {**base, **pruning(*point), **recovery(plan, chosen_rate(*point))}
     base = {**baseline.drawn_params(plan, first), **chosen}
     yield {**base, **pruning("inputs", "fresh random", THIRD)}
     yield {**base, "part": "magnitudes", "sparsity": HALF}

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bs4 import BeautifulSoup
 from markupsafe import Markup
@@ -49,6 +49,7 @@ from madl.site.markup import chip, inline, words
 from madl.training import workloads
 
 ON_GPU = "python cli.py run --only cuda --within 15"
+T = TypeVar("T")
 STATUS = {"answered": "question answered", "partly": "question partly answered"}
 
 
@@ -188,24 +189,31 @@ class PageCalls:
             return draw(self.page.view.shown[name])
 
         name = self.first_chart()
-        picture = self.or_pending("figure", figure)(name) if name else None
-        return picture if isinstance(picture, bytes) else draw(None)
+        drawn = self.attempt("figure", figure, name) if name else None
+        return draw(None) if drawn is None else drawn
 
-    def or_pending(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that calls this one; if it fails, that is noted under `label`, and a text says
-        that it is pending. A MadlError is raised.
+    def attempt(self, label: str, make: Callable[..., T], *names: str, **more: Any) -> T | None:
+        """What `make` returns for these names; None if it fails, which is noted under `label`.
+
+        Raises:
+            MadlError: the template or what it names is wrong.
         """
+        try:
+            with warnings.catch_warnings():  # numbers that cannot be drawn are no picture
+                warnings.simplefilter("error", RuntimeWarning)
+                return make(*names, **more)
+        except MadlError:
+            raise
+        except (Exception, SystemExit) as error:
+            self.page.view.note_failure(" ".join([label, *names]), error)
+            return None
+
+    def or_pending(self, label: str, make: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that makes the same, or a text that says that it is pending."""
 
         def tolerant(*names: str, **more: Any) -> Any:
-            try:
-                with warnings.catch_warnings():  # numbers that cannot be drawn are no picture
-                    warnings.simplefilter("error", RuntimeWarning)
-                    return function(*names, **more)
-            except MadlError:
-                raise
-            except (Exception, SystemExit) as error:
-                self.page.view.note_failure(" ".join([label, *names]), error)
-                return self._pending()
+            made = self.attempt(label, make, *names, **more)
+            return self._pending() if made is None else made
 
         return tolerant
 
@@ -494,9 +502,8 @@ class PageCalls:
             for name, declared in view.experiment.shown.items()
             if declared.kind in ("chart", "drawing") and view.shown[name] is not None
         ]
-        texts = {f"{name}.csv": self.or_pending("data", data)(name) for name in names}
-        pending = self._pending()
-        return {name: text for name, text in texts.items() if text != pending}
+        texts = {f"{name}.csv": self.attempt("data", data, name) for name in names}
+        return {name: text for name, text in texts.items() if text is not None}
 
 
 def _place(host: str, records: Sequence[Record]) -> str:
