@@ -28,9 +28,10 @@ from madl.logbook.experiment import TUNING
 from madl.logbook.records import Record, Row, Run, sort_key
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, Unit, number, pluralize
+from madl.running.pages import Page
 from madl.running.project import RESTORE, Project
 from madl.running.reruns import accuracies
-from madl.running.views import NOT_RUN, Page, View
+from madl.running.views import NOT_RUN, View
 from madl.site import (
     answers,
     excerpts,
