@@ -192,7 +192,7 @@ class PageCalls:
         return draw(None) if drawn is None else drawn
 
     def attempt(self, label: str, make: Callable[..., T], *names: str, **more: Any) -> T | None:
-        """What `make` returns for these names; None if it fails, which is noted under `label`.
+        """The part that `make` returns; None if it fails, which is noted under `label`.
 
         Raises:
             MadlError: the template or what it names is wrong.
