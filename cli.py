@@ -329,7 +329,8 @@ def report(is_built: bool, **given: Any) -> None:
 @click.option("--strict", is_flag=True, help="Exit with 1 if a question is not answered.")
 def checklist(as_json: bool, strict: bool, **given: Any) -> None:
     """List every question: answered, partly, or open."""
-    from madl.running.views import Problems, pages
+    from madl.running.pages import pages
+    from madl.running.views import Problems
     from madl.site import report as reports
     from madl.site.page import PageCalls
 
@@ -570,8 +571,7 @@ def _plan(
     only: str | None = None,
 ) -> "RunPlan":
     from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES
-    from madl.running import plans
-    from madl.running.evidence import quick_sample
+    from madl.running import plans, samples
     from madl.training import workloads
 
     if only and profile == "smoke":
@@ -584,11 +584,9 @@ def _plan(
     num_seeds = seeds or len(CONFIRMING_SEEDS)
     plan = plans.RunPlan(project, PROFILES[profile], chosen.params(), num_seeds)
     if only == "claims":
-        from madl.running import sittings
-
-        return sittings.claimed_cases(plan, project.store)
+        return samples.claimed_cases(plan, project.store)
     if only == "cuda" or profile == "quick":
-        return quick_sample(plan, project.store.get, only)
+        return samples.quick_sample(plan, project.store.get, only)
     return plan
 
 

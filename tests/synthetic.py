@@ -13,9 +13,9 @@ from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Records, Store, read_published, sealed
 from madl.logbook.searches import preferred_rate
 from madl.logbook.values import Outcomes
+from madl.running.pages import Page, pages
 from madl.running.plans import RunPlan
 from madl.running.project import Project
-from madl.running.views import Page, pages
 from madl.training import workloads
 from tests.conftest import a_record, a_run
 

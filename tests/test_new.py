@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from madl.logbook.experiment import PROFILES
+from madl.running.pages import pages
 from madl.running.plans import RunPlan
 from madl.running.project import Project
-from madl.running.views import pages
 from madl.training import workloads
 from tests import test_conventions, test_nulls
 from tests.conftest import ROOT

@@ -12,10 +12,10 @@ from madl.running.evidence import (
     Evidence,
     EvidenceTable,
     choose_evidence,
-    quick_sample,
 )
+from madl.running.pages import pages
 from madl.running.plans import ExplicitPlan, Options, RunPlan
-from madl.running.views import pages
+from madl.running.samples import quick_sample
 from tests.conftest import a_record, a_run, own, write
 
 SEEDED = '''

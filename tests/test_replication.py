@@ -11,10 +11,10 @@ from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES
 from madl.logbook.numbers import exact
 from madl.logbook.records import Record, Store, publish
-from madl.running import runner, sittings
+from madl.running import runner, samples, sittings
+from madl.running.pages import pages
 from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
-from madl.running.views import pages
 from madl.site import disagreements, replication, report
 from madl.site.page import PageCalls
 from madl.training import workloads
@@ -116,15 +116,15 @@ def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
         return found
 
     assert len(ran_and_published(mine)) == 4
-    assert len(sittings.claimed_cases(mine, store).listed("toy")) == 1
-    (one,) = ran_and_published(sittings.claimed_cases(replace(mine, workload=there), store))
+    assert len(samples.claimed_cases(mine, store).listed("toy")) == 1
+    (one,) = ran_and_published(samples.claimed_cases(replace(mine, workload=there), store))
     assert one.case.params == {"x": 1, "seed": 10, **there}
     (row,) = replication.rows(pages(mine, store))
     machine = one.run.host
     other = f"{', '.join(workloads.differences(there, here))}, {machine}"
     assert row["agreement"] == "same verdict"
     assert row.keys() >= {machine, other}
-    (case,) = sittings.claimed_cases(mine, store).listed("toy")
+    (case,) = samples.claimed_cases(mine, store).listed("toy")
     refuting = replace(one, case=case, values={"square": 0}, run=replace(one.run, host="another"))
     publish([refuting], project.docs / "data" / "toy.jsonl")
     (shown,) = pages(mine, store)
@@ -189,7 +189,7 @@ def test_further_seeds_run_what_primary_claims_read_and_judge_those_alone(plan):
     list(runner.run(mine, store, [], Options()))
     (page,) = pages(mine, store)
     assert page.view.results["grows"].comparison.units == 10  # two cases of each of five seeds
-    further = sittings.claimed_cases(mine, store)
+    further = samples.claimed_cases(mine, store)
     cases = own(further).cases("toy")
     assert sorted({case.params["seed"] for case in cases}) == [*range(10, 20)]
     assert {case.params["x"] for case in cases} == {0, 1}
@@ -235,7 +235,7 @@ def test_a_secondary_comparison_is_of_further_seeds_where_they_have_all_that_it_
     store, here = Store(project.state), workloads.resolve("snippets").params()
     mine = RunPlan(project, PROFILES["full"], here)
     list(runner.run(mine, store, [], Options()))
-    list(runner.run(sittings.claimed_cases(mine, store), store, [], Options()))
+    list(runner.run(samples.claimed_cases(mine, store), store, [], Options()))
     (page,) = pages(mine, store)
     units = {name: r.contrast.comparison.units for name, r in page.view.results.items()}
     assert units == {"grows": 20, "again": 20, "more": 5}
@@ -250,8 +250,8 @@ def test_fewer_seeds_elsewhere_have_a_verdict_of_their_own_and_half_a_seed_has_n
     mine = RunPlan(project, PROFILES["full"], here)
     list(runner.run(mine, store, [], Options()))
     there = replace(mine, workload=workloads.resolve("imdb-openings").params(), num_seeds=2)
-    list(runner.run(sittings.claimed_cases(there, store), store, [], Options()))
-    found = own(sittings.claimed_cases(there, store)).finished("toy")
+    list(runner.run(samples.claimed_cases(there, store), store, [], Options()))
+    found = own(samples.claimed_cases(there, store)).finished("toy")
     assert len(found) == 4
     path = project.docs / "data" / "toy.jsonl"
     publish(own(mine).finished("toy"), path)

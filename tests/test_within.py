@@ -14,10 +14,12 @@ from madl.errors import MadlError
 from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Store
 from madl.running import within
-from madl.running.evidence import EvidenceTable, choose_evidence, quick_sample, source_of
+from madl.running.evidence import EvidenceTable, choose_evidence, source_of
+from madl.running.pages import Page
 from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
-from madl.running.views import Page, View
+from madl.running.samples import quick_sample
+from madl.running.views import View
 from madl.site import limits
 from madl.site.page import PageCalls
 from madl.training import workloads

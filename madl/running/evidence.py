@@ -6,11 +6,11 @@ The table of evidence has a row for this machine and one for each published mach
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from madl.errors import MadlError
-from madl.logbook.experiment import PROFILES, TUNING, Profile
+from madl.logbook.experiment import TUNING, Profile
 from madl.logbook.records import (
     Case,
     Params,
@@ -22,7 +22,7 @@ from madl.logbook.records import (
     select,
 )
 from madl.machine import device as machine
-from madl.running.plans import ExplicitPlan, RunPlan
+from madl.running.plans import RunPlan
 from madl.training import workloads
 
 TOGETHER = "several machines"  # the place of evidence that none of them has alone
@@ -293,27 +293,6 @@ class EvidenceTable:
             whole = (part for part in row.by_seeds if part.is_whole(name))
             self._rows_of[place, name] = next(whole, row)
         return self._rows_of[place, name]
-
-
-def quick_sample(plan: RunPlan, own: Source, only: str | None = None) -> ExplicitPlan:
-    """The plan of the quick profile: those of full's cases that each page's `quick` takes.
-
-    With `only`, those that have this value ("cuda") instead. Choices that decide cases are taken
-    from the evidence that a page shows, so nothing has to be run for them. Cases keep their keys.
-    """
-    table = EvidenceTable(plan=plan.whole, own=tolerant(own))
-
-    def is_taken(case: Case) -> bool:
-        return only in case.params.values() if only else plan.project.is_quick(case)
-
-    @functools.cache
-    def listed(name: str) -> Sequence[Case]:
-        shown = choose_evidence(table.rows(name), name)
-        return list(filter(is_taken, shown.cases(name))) if shown.is_ready(name) else []
-
-    why = "no case of this choice" if only else "not in the quick profile, but in full"
-    scope = plan.project, PROFILES["quick"], plan.workload, plan.num_seeds
-    return ExplicitPlan(*scope, why_no_case=why, listed=listed)
 
 
 def with_workload(case: Case, workload: Params) -> Case:

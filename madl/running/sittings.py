@@ -1,44 +1,20 @@
-"""Cases that primary claims read, run again: elsewhere, on further seeds, in further sittings."""
+"""Claims on times, measured in further sittings."""
 
 import itertools
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 from madl.errors import MadlError
-from madl.logbook.arms import SEED, SITTING
-from madl.logbook.experiment import PROFILES
+from madl.logbook.arms import SITTING
 from madl.logbook.records import Case, Record, Store
 from madl.machine import device
 from madl.running import runner
-from madl.running.evidence import Evidence, EvidenceTable, first_good, with_workload
-from madl.running.plans import ExplicitPlan, Options, RunPlan, explicit_plan
-from madl.running.views import View, pages
-from madl.training import workloads
+from madl.running.evidence import Evidence, EvidenceTable, first_good
+from madl.running.pages import pages
+from madl.running.plans import Options, RunPlan, explicit_plan
+from madl.running.views import View
 
 log = logging.getLogger(__name__)
-
-
-def claimed_cases(plan: RunPlan, store: Store) -> ExplicitPlan:
-    """The plan of the full profile's cases that primary claims read, with this plan's workload.
-
-    Which cases they are is read from evidence of the default workload, on which all was tuned. With
-    that workload, cases of further seeds are among them.
-
-    Raises:
-        MadlError: a record that cannot be used, or a claim or chart that cannot be made.
-    """
-    default = workloads.resolve(workloads.DEFAULT).params()
-    read: dict[str, Case] = {}
-    for page in pages(replace(plan.whole, workload=default), store):
-        for case in page.view.claimed:
-            there = with_workload(case, plan.workload)
-            is_of_it = plan.workload == default or there != case
-            if is_of_it and case.params.get(SEED) in (None, *plan.whole.seeds):
-                read[there.key] = there
-                if plan.workload == default and (twin := page.view.twins.get(case.key)):
-                    read[twin.key] = twin
-    return explicit_plan(replace(plan, profile=PROFILES["full"]), read.values())
 
 
 def add_sittings(plan: RunPlan, store: Store, stems: Sequence[str], times: int) -> list[View]:

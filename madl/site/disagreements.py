@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from madl.logbook.claims import Result
 from madl.logbook.stats import Comparison, difference
 from madl.logbook.values import ALPHA
-from madl.running.views import Page, View
+from madl.running.pages import Page
+from madl.running.views import View
 from madl.training import workloads
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from madl.logbook.claims import Result
+from madl.running.pages import Page
 from madl.running.project import Project
-from madl.running.views import Page
 from madl.site import notebooks, svg
 from madl.site.markup import html, inline
 from madl.site.page import PageCalls

@@ -29,9 +29,10 @@ from madl.logbook.records import Record, Row, Run, sort_key
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, Unit, number, pluralize
 from madl.machine.device import missing_device
+from madl.running.pages import Page
 from madl.running.project import RESTORE, Project
 from madl.running.reruns import accuracies
-from madl.running.views import NOT_RUN, Page, View
+from madl.running.views import NOT_RUN, View
 from madl.site import (
     answers,
     excerpts,
@@ -193,7 +194,7 @@ class PageCalls:
         return draw(None) if drawn is None else drawn
 
     def attempt(self, label: str, make: Callable[..., T], *names: str, **more: Any) -> T | None:
-        """What `make` returns for these names; None if it fails, which is noted under `label`.
+        """The part that `make` returns; None if it fails, which is noted under `label`.
 
         Raises:
             MadlError: the template or what it names is wrong.

@@ -33,7 +33,8 @@ from madl.logbook.numbers import Number, bracketed, magnitude
 from madl.logbook.records import Row
 from madl.logbook.stats import MODELS
 from madl.logbook.values import Unit
-from madl.running.views import NOT_RUN, Page, View
+from madl.running.pages import Page
+from madl.running.views import NOT_RUN, View
 from madl.site import intervals
 from madl.site.disagreements import OtherRun, disagreement
 from madl.site.markup import chip, html, inline, words

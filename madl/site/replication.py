@@ -9,7 +9,8 @@ from madl.logbook.numbers import bracketed, count_of_units
 from madl.logbook.records import Row
 from madl.logbook.stats import mean
 from madl.logbook.values import Unit
-from madl.running.views import Page, View
+from madl.running.pages import Page
+from madl.running.views import View
 from madl.site import prose
 from madl.site.disagreements import OtherRun, other_runs, run_name
 

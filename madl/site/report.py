@@ -28,9 +28,10 @@ from madl.logbook.experiment import Question
 from madl.logbook.records import Record, Store, encode
 from madl.logbook.stats import CONTENDED, holm
 from madl.logbook.values import ALPHA, LEVEL, pluralize
+from madl.running.pages import Page, Status, pages
 from madl.running.plans import RunPlan
 from madl.running.project import RESTORE, SITE_PAGES, Project
-from madl.running.views import NOT_RUN, Page, Problems, Status, pages
+from madl.running.views import NOT_RUN, Problems
 from madl.site import (
     against,
     explain,
