@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from madl.running.project import Project
-from madl.site.page import prose_numbers
+from madl.site.prose import typed_numbers
 from tests.conftest import ROOT, python
 
 PROJECT = Project()
@@ -45,9 +45,9 @@ def test_each_page_is_a_folder_with_its_template_whose_prose_holds_no_numbers():
     inside = (path for path in (ROOT / "experiments").iterdir() if path.name != "__pycache__")
     folders = {path for path in inside if any(path.glob("*.*"))}
     assert folders == {path.parent for path in PAGES}
-    assert prose_numbers("It gains 3.1 points, 5% of all.\n") == ["3.1", "5%"]
-    assert prose_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []
-    found = {path: prose_numbers(path.read_text()) for path in TEMPLATES}
+    assert typed_numbers("It gains 3.1 points, 5% of all.\n") == ["3.1", "5%"]
+    assert typed_numbers("# 1.2 Title\nFP32, L1 and `9` [x](y2.md) {{ f(3) }}\n") == []
+    found = {path: typed_numbers(path.read_text()) for path in TEMPLATES}
     assert {path: numbers for path, numbers in found.items() if numbers} == {}
 
 

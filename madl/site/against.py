@@ -13,7 +13,8 @@ from madl.running.project import Project
 from madl.running.views import Problems
 from madl.site import home, intervals, reported
 from madl.site.markup import chip, html, inline, words
-from madl.site.page import PageCalls, prose_numbers
+from madl.site.page import PageCalls
+from madl.site.prose import typed_numbers
 from madl.site.reported import Against
 
 
@@ -108,7 +109,7 @@ def measured(row: Against, calls: PageCalls) -> str:
     Raises:
         MadlError: the sentence has a typed digit, or names a number that the page does not have.
     """
-    if typed := prose_numbers(row.measured):
+    if typed := typed_numbers(row.measured):
         raise MadlError(
             f"{_where(row)}: {typed[0]!r} is typed in what was measured; name a number of "
             f"experiments/{row.stem}/page.py"

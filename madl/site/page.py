@@ -22,12 +22,12 @@ from markupsafe import Markup
 from madl.errors import MadlError
 from madl.files import read_text
 from madl.logbook.arms import SEED
-from madl.logbook.charts import Axis, Chart, estimated, to_csv
+from madl.logbook.charts import Chart, to_csv
 from madl.logbook.drawing import Panel
 from madl.logbook.experiment import TUNING
 from madl.logbook.records import Record, Row, Run, sort_key
 from madl.logbook.stats import CONTENDED
-from madl.logbook.values import Estimate, Unit, number, pluralize
+from madl.logbook.values import pluralize
 from madl.machine.device import missing_device
 from madl.running.pages import Page
 from madl.running.project import RESTORE, Project
@@ -37,13 +37,16 @@ from madl.site import (
     answers,
     excerpts,
     explain,
+    how_sure,
     notebooks,
     notes,
     prose,
+    provenance,
     replication,
     reported,
     share,
     svg,
+    tables,
     templates,
 )
 from madl.site.markup import chip, inline, words
@@ -79,9 +82,9 @@ class PageCalls:
         )
         functions = {method.__name__: method for method in methods} | {
             "code": functools.partial(excerpts.block, self.project.root),
-            "claims_table": functools.partial(prose.claims_table, view, self.records),
-            "secondary": functools.partial(prose.secondary, view.results, self.records),
-            "answers": lambda: markdown_table(rows) if (rows := answers.rows(view)) else "",
+            "claims_table": functools.partial(how_sure.claims_table, view, self.records),
+            "secondary": functools.partial(how_sure.secondary, view.results, self.records),
+            "answers": lambda: tables.markdown(rows) if (rows := answers.rows(view)) else "",
         }
         named = {name: self.or_pending(name, function) for name, function in functions.items()}
         if taken := sorted(named.keys() & numbers.keys()):
@@ -151,7 +154,7 @@ class PageCalls:
     @functools.cached_property
     def index(self) -> Mapping[str, Mapping[str, Any]]:
         """The value and the records' keys of each number and claim, by name."""
-        return prose.provenance_index(self.page.view)
+        return provenance.index(self.page.view)
 
     def packed_records(self) -> list[Record]:
         """The page's own records, with those of tuning, and all others that its numbers cite."""
@@ -338,10 +341,10 @@ class PageCalls:
             return self._pending()
         chart = content if isinstance(content, Chart) else None
         all_rows: Sequence[Row] = content.rows if isinstance(content, Chart) else content
-        whole = markdown_table(all_rows, chart=chart)
+        whole = tables.markdown(all_rows, chart=chart)
         if rows is None or len(all_rows) <= rows:
             return whole
-        first = markdown_table(all_rows[:rows], chart=chart)
+        first = tables.markdown(all_rows[:rows], chart=chart)
         return (  # on paper, where what is folded is open, only once
             f'<div class="unprinted" markdown>\n\n{first}\n</div>\n\n'
             f'??? abstract "All {len(all_rows)} rows"\n\n{textwrap.indent(whole, "    ")}\n'
@@ -432,8 +435,8 @@ class PageCalls:
             ]
             for host, lent in view.lent.items():
                 facts.append(("Elsewhere", f"{host}, {_date(lent)}: what this machine cannot run"))
-        table = markdown_table([{"": name, " ": fact} for name, fact in facts if fact])
-        packed = f'<a href="{self.records}/{prose.CASES}" download>{prose.CASES}</a>'
+        table = tables.markdown([{"": name, " ": fact} for name, fact in facts if fact])
+        packed = f'<a href="{self.records}/{provenance.CASES}" download>{provenance.CASES}</a>'
         note = f'<p class="facts">Its records, a line of JSON each: {packed}</p>\n'
         return f"{table}\n{note if self.packed_records() else ''}"
 
@@ -443,7 +446,7 @@ class PageCalls:
             {column: cell for column, cell in row.items() if column != "question"}
             for row in replication.rows([self.page])
         ]
-        return f"## Elsewhere\n\n{markdown_table(rows)}\n" if rows else ""
+        return f"## Elsewhere\n\n{tables.markdown(rows)}\n" if rows else ""
 
     def reported(self) -> str:
         """A table of the values that others reported, with their source.
@@ -458,7 +461,7 @@ class PageCalls:
                 f"table [{self.page.name}]; known: {', '.join(reports) or 'none'}"
             )
         return (
-            f"{markdown_table(report.rows)}\n"
+            f"{tables.markdown(report.rows)}\n"
             f'<p class="facts">Source: {words(report.source)}; workload: {words(report.workload)}; '
             "nothing on this page is decided by them.</p>\n"
         )
@@ -562,65 +565,3 @@ def _number(value: Any) -> str:
 def _printable(text: str) -> str:
     """The text with spaces for control characters, which browsers and Markdown do not take."""
     return re.sub(r"[^\S\n ]|[\x00-\x08\x0e-\x1f\x7f]", " ", text.replace("\t", "    "))
-
-
-def markdown_table(rows: Sequence[Row], chart: Chart | None = None) -> str:
-    """Rows as a Markdown table: numbers and estimates to the right, "not run here" for None.
-
-    Columns that `chart` draws have the units of its values' axis.
-    """
-    columns = list({column: None for row in rows for column in row})
-    numeric = {c: _are_numbers([row.get(c, "") for row in rows]) for c in columns}
-    drawn = {mark.column for mark in chart.marks} if chart else set[str | None]()
-    axis = chart and chart.value_axis
-    lines = [
-        "| " + " | ".join(inline(c) for c in columns) + " |",
-        "| " + " | ".join("--:" if numeric[c] else ":--" for c in columns) + " |",
-    ]
-    for row in rows:
-        cells = (_cell(row.get(c, ""), axis if c in drawn else None) for c in columns)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _are_numbers(cells: Sequence[Any]) -> bool:
-    """Whether a column has numbers or estimates alone, and one at least; some may be missing."""
-    known = [
-        cell for cell in cells if cell is not None and not (isinstance(cell, str) and not cell)
-    ]
-    return bool(known) and all(
-        isinstance(c, int | float) or isinstance(estimated(c), Estimate) for c in known
-    )
-
-
-def _cell(value: Any, axis: Axis | None = None) -> str:
-    """A cell as text: an estimate with its interval, None as "not run here"."""
-    estimate = estimated(value)
-    if isinstance(estimate, Estimate):
-        text = f"{estimate:{'+i' if estimate.unit is Unit.POINTS else 'i'}}"
-        return re.sub(r"\[.*?\]", r'<small class="whole">\g<0></small>', text)
-    if value is None:
-        return NOT_RUN
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return axis.number(value) if axis else number(value)
-    return "<br>".join(_with_whole_names(inline(line)) for line in str(value).split("<br>"))
-
-
-def _with_whole_names(text: Markup) -> str:
-    """The text of a cell, in which names such as ResNet-18 and short code are not broken."""
-    if "<" in text:
-        return re.sub(r"<code>(?=[^<]{1,24}</code>)", '<code class="whole">', str(text))
-    return re.sub(r"\b[A-Za-z]\w*-\w*\d\w*", r'<span class="whole">\g<0></span>', str(text))
-
-
-def prose_numbers(text: str) -> list[str]:
-    """The numbers typed in a template's prose: outside calls, comments, code, links, headings.
-
-    A digit is allowed inside a name only: FP32, L1, MXINT8.
-    """
-    text = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", "", text, flags=re.DOTALL)
-    text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL)
-    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
-    return re.findall(r"(?<![A-Za-z0-9])\d[\d.,]*%?", lines)

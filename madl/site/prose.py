@@ -16,6 +16,7 @@ model's name or "another machine". `{% unmeasured %}` speaks where nothing was m
 the hypothesis does.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,25 +30,16 @@ from madl.errors import MadlError
 from madl.logbook import charts
 from madl.logbook.claims import Result
 from madl.logbook.experiment import CLAIM_VARIABLES
-from madl.logbook.numbers import Number, bracketed, magnitude
-from madl.logbook.records import Row
-from madl.logbook.stats import MODELS
+from madl.logbook.numbers import Number, magnitude
 from madl.logbook.values import Unit
 from madl.running.pages import Page
-from madl.running.views import NOT_RUN, View
-from madl.site import intervals
+from madl.running.views import NOT_RUN
 from madl.site.disagreements import OtherRun, disagreement
-from madl.site.markup import chip, html, inline, words
+from madl.site.markup import html, inline
 
 VERDICTS = ("supported", "refuted", "undecided")
 UNMEASURED, DISAGREE = "unmeasured", "disagree"
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-STATES = {
-    "worded after": "The hypothesis or its test was worded when these records were known.",
-    "known": "An earlier run of the same cases was known when this was worded.",
-}
-EFFECTS = "effects.csv"  # the effects behind a page's claims, a line for each unit
-CASES = "cases.zip"  # the records behind a page's numbers and claims, a line of JSON each
 MARKS = {  # of verdicts: decided, or not
     **dict.fromkeys(("supported", "refuted"), "✓ decided"),
     **{"undecided": "? undecided", "not measured": "… not measured"},
@@ -183,6 +175,11 @@ def _sized(effect: float, unit: Unit) -> str:
     return f"a factor of {text.split()[0]}" if unit is Unit.TIMES else text
 
 
+def signed(effect: float, unit: Unit, *, more: int = 0) -> str:
+    """An effect with its sign, as text: "+1.2 points", "1.9 ×"."""
+    return "+" * (effect > 0 and unit is not Unit.TIMES) + magnitude(effect, unit, more=more)
+
+
 def agreement(result: Result) -> str:
     """How many units lie on the hypothesis' side: "all five models", "three of five models"."""
     if result.contrast is None:
@@ -263,158 +260,12 @@ def mark(result: Result, elsewhere: OtherRun | None = None) -> Markup:
     return html(link, kind, Markup(result.name), says, says, sign)
 
 
-OVERLAP = (
-    ". Models train on draws of the same sentences, which overlap: intervals speak of other draws "
-    "of these sentences, not of other data."
-)
+def typed_numbers(text: str) -> list[str]:
+    """The numbers typed in a template's prose: outside calls, comments, code, links, headings.
 
-
-def claims_table(view: View, folder: str) -> Markup:
-    """HTML of primary claims: verdict, hypothesis, and the effect drawn against what decides."""
-    primary = [result for result in view.results.values() if result.primary]
-    family = sum(result.contrast is not None for result in primary)
-    rows = Markup().join(_claim_row(result, folder, family) for result in primary)
-    if not rows or not unit_effects(view):
-        return rows
-    key = (
-        '<p class="key">Shaded: where the hypothesis holds. Each small dot: <a href="{}/{}" '
-        "download>{}</a>{}</p>\n"
-    )
-    are_models = any(r.contrast and r.comparison.population == MODELS for r in primary)
-    return rows + html(key, folder, EFFECTS, EFFECTS, OVERLAP * are_models)
-
-
-def unit_effects(view: View) -> list[Row]:
-    """A row for each unit of each claim: its effect, and how the claim is tested."""
-    rows: list[Row] = []
-    for result in view.results.values():
-        if result.contrast is None or len(result.comparison.by_unit) < 2:
-            continue
-        comparison = result.comparison
-        shown = comparison.unit.shown
-        for number, effect in enumerate(comparison.by_unit, 1):
-            rows.append(
-                {
-                    "claim": result.name,
-                    "verdict": result.verdict or "secondary",
-                    "level": result.level,
-                    "tested against": " and ".join(f"{shown(b):.6g}" for b in result.boundaries),
-                    "test": comparison.method,
-                    "units": comparison.population,
-                    "number": number,
-                    f"effect ({comparison.unit})": round(shown(effect), 9),
-                    "logarithm": round(effect, 9) if comparison.unit is Unit.TIMES else None,
-                }
-            )
-    return rows
-
-
-def _claim_row(result: Result, folder: str, family: int) -> Markup:
-    """A claim of `claims_table`; `family`: how many claims Holm's method adjusts for."""
-    row = '<div class="claim" id="claim-{}"><p class="hypothesis">{} {}</p>{}<p>{}</p></div>\n'
-    name, hypothesis = Markup(result.name), inline(result.hypothesis)
-    if result.contrast is None or result.verdict is None or result.p_adjusted is None:
-        return html(row, name, chip("not measured"), hypothesis, "", inline(result.why))
-    comparison = result.comparison
-    facts = [f"{with_interval(result)}, the {100 * result.coverage:.3g} % interval"]
-    if agree := agreement(result):
-        facts.append(f"{agree} on the hypothesis’ side")
-    if result.verdict == "undecided":
-        far = smallest_distance(result)
-        facts.append(f"a true effect {far} would be decided in four of five such studies")
-    if comparison.unit is Unit.TIMES:
-        noun = comparison.population
-        facts.append(f"one more of such {noun}: {bracketed(comparison.prediction, Unit.TIMES)}")
-    if comparison.dropped:
-        facts.append(f"{comparison.dropped} beside other work left out")
-    holm = f" (Holm, of {family})" * (family > 1)
-    test = '<a href="{}/{}.html">{}</a>, p {}{}'
-    facts.append(html(test, folder, name, inline(comparison.method), _p(result.p_adjusted), holm))
-    chips = chip(result.verdict)
-    if (state := result.state) != "registered":
-        chips += html(' <span title="{}">{}</span>', STATES[state], chip(state))
-    told = Markup(" · ").join(map(words, filter(None, facts)))
-    return html(row, name, chips, hypothesis, effect_drawn(result), told)
-
-
-def secondary(results: Mapping[str, Result], folder: str) -> Markup:
-    """An HTML table of the secondary comparisons: effect and interval, no verdict; "" of none."""
-    table = (
-        '<div class="register"><table><thead><tr><th>Comparison</th><th>Effect</th>'
-        "<th>On its side</th></tr></thead><tbody>{}</tbody></table></div>\n"
-    )
-    row = "<tr><td>{}</td><td>{}</td><td>{}</td></tr>"
-    rows = [
-        html(row, inline(result.hypothesis), _linked_effect(result, folder), agreement(result))
-        for result in results.values()
-        if not result.primary
-    ]
-    return html(table, Markup().join(rows)) if rows else Markup()
-
-
-def _linked_effect(result: Result, folder: str) -> Markup:
-    """The effect with its interval, linked to its records; or why there is none."""
-    if result.contrast is None:
-        return inline(result.why)
-    link = '<a href="{}/{}.html">{}</a>'
-    return html(link, folder, Markup(result.name), with_interval(result))
-
-
-def with_interval(result: Result) -> str:
-    """The effect with its sign, and the interval that decides, in the reader's unit."""
-    effect, unit = result.comparison.effect, result.comparison.unit
-    return f"{signed(effect, unit, more=1)} {bracketed(result.interval, unit)}"
-
-
-def signed(effect: float, unit: Unit, *, more: int = 0) -> str:
-    """An effect with its sign, as text: "+1.2 points", "1.9 ×"."""
-    return "+" * (effect > 0 and unit is not Unit.TIMES) + magnitude(effect, unit, more=more)
-
-
-def _p(value: float) -> str:
-    """A p value behind its sign: "= 0.03", "< 0.001"."""
-    return "< 0.001" if value < 0.001 else f"= {value:.2g}"
-
-
-def effect_drawn(result: Result) -> Markup:
-    """The effect of a claim that was measured, with the interval that decides, drawn in HTML."""
-    comparison = result.comparison
-    return intervals.drawn(
-        comparison.effect,
-        result.interval,
-        comparison.estimate().each,
-        comparison.unit,
-        words=with_interval(result),
-        contrast=result.contrast,
-    )
-
-
-def evidence_drawn(view: View, name: str) -> Markup:
-    """The number or claim of this name, drawn with its interval; "" where it is exact."""
-    if (result := view.results.get(name)) and result.contrast:
-        return effect_drawn(result)
-    number = view.numbers.get(name)
-    estimate = number.estimate if number else None
-    if number is None or estimate is None or estimate.interval is None:
-        return Markup()
-    words = f"{number.precise} {number.interval}"
-    value = float(format(estimate, ".17g"))
-    return intervals.drawn(value, estimate.interval, estimate.each, estimate.unit, words=words)
-
-
-def provenance_index(view: View) -> dict[str, dict[str, Any]]:
-    """The facts of each number (value, interval, n) and claim (hypothesis, verdict, effect, p) of a
-    page, by name, with the keys of its records.
+    A digit is allowed inside a name only: FP32, L1, MXINT8.
     """
-    index: dict[str, dict[str, Any]] = {}
-    for name, number in view.numbers.items():
-        if number is not None:
-            facts = {"value": number.precise, "label": number.label}
-            facts |= {"interval": number.interval, "n": number.n}
-            index[name] = {**facts, "records": [case.key for case in number.cases]}
-    for name, result in view.results.items():
-        if result.contrast is not None:
-            facts = {"hypothesis": result.hypothesis, "verdict": result.verdict}
-            facts |= {"effect": with_interval(result), "p": result.p_adjusted}
-            index[name] = {**facts, "records": [case.key for case in result.cases]}
-    return index
+    text = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", "", text, flags=re.DOTALL)
+    text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    return re.findall(r"(?<![A-Za-z0-9])\d[\d.,]*%?", lines)

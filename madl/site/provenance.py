@@ -10,10 +10,31 @@ from typing import Any
 from markupsafe import Markup
 
 from madl.logbook.records import Record
+from madl.running.views import View
+from madl.site.how_sure import with_interval
 from madl.site.markup import unbroken
 
+CASES = "cases.zip"  # the records behind a page's numbers and claims, a line of JSON each
 TITLES = {"n": "of", "p": "p, Holm's"}
 SHOWN = ("value", "label", "hypothesis", "records")  # elsewhere than among the facts
+
+
+def index(view: View) -> dict[str, dict[str, Any]]:
+    """The facts of each number (value, interval, n) and claim (hypothesis, verdict, effect, p) of a
+    page, by name, with the keys of its records.
+    """
+    entries: dict[str, dict[str, Any]] = {}
+    for name, number in view.numbers.items():
+        if number is not None:
+            facts = {"value": number.precise, "label": number.label}
+            facts |= {"interval": number.interval, "n": number.n}
+            entries[name] = {**facts, "records": [case.key for case in number.cases]}
+    for name, result in view.results.items():
+        if result.contrast is not None:
+            facts = {"hypothesis": result.hypothesis, "verdict": result.verdict}
+            facts |= {"effect": with_interval(result), "p": result.p_adjusted}
+            entries[name] = {**facts, "records": [case.key for case in result.cases]}
+    return entries
 
 
 def variables(
@@ -21,7 +42,7 @@ def variables(
 ) -> dict[str, Any]:
     """The facts of one number or claim, as `evidence.html.j2` prints them.
 
-    `twin` is its entry of `prose.provenance_index`, written beside it as JSON; `known` holds the
+    `twin` is its entry of `index`, written beside it as JSON; `known` holds the
     page's records by their cases' keys; `picture` draws it.
     """
     cited = [known[key] for key in twin["records"] if key in known]

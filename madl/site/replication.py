@@ -11,7 +11,7 @@ from madl.logbook.stats import mean
 from madl.logbook.values import Unit
 from madl.running.pages import Page
 from madl.running.views import View
-from madl.site import prose
+from madl.site import how_sure, prose
 from madl.site.disagreements import OtherRun, other_runs, run_name
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def rows(pages: Iterable[Page]) -> list[Row]:
 def _summary(result: Result) -> str:
     """Its verdict, its effect, and of how many."""
     n = count_of_units(result.comparison.units, result.comparison.population)
-    return f"{result.decided}, {prose.with_interval(result)}, {n}"
+    return f"{result.decided}, {how_sure.with_interval(result)}, {n}"
 
 
 def _beside(run: OtherRun) -> str:

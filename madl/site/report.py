@@ -36,16 +36,18 @@ from madl.site import (
     against,
     explain,
     home,
+    how_sure,
     notebooks,
     notes,
     prose,
     provenance,
     replication,
     share,
+    tables,
     templates,
 )
 from madl.site.markup import chip, html, inline
-from madl.site.page import PageCalls, markdown_table, prose_numbers
+from madl.site.page import PageCalls
 
 DENSE: dict[str, Any] = {"sort_keys": True, "separators": (",", ":")}  # JSON without spaces
 REPORTED = 3  # rows of what others report on home
@@ -104,7 +106,7 @@ def _claim_row(result: Result, claim: Claim) -> dict[str, Any]:
         "name": result.name,
         "hypothesis": result.hypothesis,
         "verdict": result.verdict,
-        "finding": prose.with_interval(result) if result.contrast else result.why,
+        "finding": how_sure.with_interval(result) if result.contrast else result.why,
         "p": result.p_adjusted,
         "digest": claim.digest,
         "state": result.state,
@@ -193,21 +195,21 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
     of_page = {
         "stem": Markup(page.name),
         "title": calls.title(),
-        "archive": prose.CASES,
+        "archive": provenance.CASES,
         "up": Markup(f"../../{calls.up}"),  # from the document to the site's root
     }
     known = {record.case.key: record for record in page.view.stored}
     for name, entry in calls.index.items():
-        twin = htmlsafe_json_dumps({**entry, "in": prose.CASES}, **DENSE)
+        twin = htmlsafe_json_dumps({**entry, "in": provenance.CASES}, **DENSE)
         files[f"{records}/{name}.json"] = f"{twin}\n"
-        picture = prose.evidence_drawn(page.view, name)
+        picture = how_sure.evidence_drawn(page.view, name)
         facts = provenance.variables(name, entry, known, picture)
         facts["command"] = calls.command(entry["records"])
         files[f"{records}/{name}.html"] = templates.render(document, {**facts, **of_page})
-    if effects := prose.unit_effects(page.view):
-        files[f"{records}/{prose.EFFECTS}"] = to_csv(effects)
+    if effects := how_sure.unit_effects(page.view):
+        files[f"{records}/{how_sure.EFFECTS}"] = to_csv(effects)
     if packed := calls.packed_records():
-        files[f"{records}/{prose.CASES}"] = _archive(packed)
+        files[f"{records}/{provenance.CASES}"] = _archive(packed)
     toy = calls.project.experiments / page.name / explain.OWN
     if toy.is_file():
         files[f"{figures}/{explain.OWN}"] = read_text(toy, RESTORE)
@@ -281,7 +283,7 @@ def _render_page(calls: PageCalls) -> str:
         raise MadlError(
             f'template {name} has the shape of no page; begin it with {{% extends "page.md.j2" %}}'
         )
-    if numbers := prose_numbers(text):
+    if numbers := prose.typed_numbers(text):
         raise MadlError(
             f"template {name} has the number {numbers[0]!r} in its prose; give it a name in "
             "page.py, page.numbers(…), and print that"
@@ -410,7 +412,7 @@ def _over_all(pages: Sequence[Page]) -> str:
 
 def _replication_table(pages: Sequence[Page]) -> str:
     rows = replication.rows(pages)
-    return markdown_table(rows) if rows else ""
+    return tables.markdown(rows) if rows else ""
 
 
 def _ledger_table(state: Ledger, shown: Mapping[str, PageCalls]) -> str:
