@@ -414,7 +414,7 @@ def points(r: Records) -> Sequence[Row]:
 @page.table
 def of_weights(r: Records) -> Sequence[Row]:
     """Accuracy with weights alone removed, by methods that rank them otherwise."""
-    ranked = {"l1": "L1-norm", "wanda": "Wanda", "2:4": "two of every four", "random": "chance"}
+    ranked = {"l1": "L1-norm", "wanda": "Wanda", "2:4": "two of every four", "random": "random"}
     return [
         {
             "weights removed": f"{100 * at:g} %",

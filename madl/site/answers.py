@@ -38,7 +38,7 @@ def rows(view: View) -> list[Row]:
             judged.append(row)
     if judged and (apart := _two_seeds(view)) is not None:
         row = {
-            "model": "FP32 beside FP32 of another seed, on the sentences that choose",
+            "model": "FP32 beside FP32 of another seed, on validation sentences",
             **dict.fromkeys(("accuracy", "loss"), ""),
             CHANGED: f"{apart:i}",
             "of models": apart.seeds,

@@ -353,7 +353,7 @@ def _totals(state: Ledger, rendered: Sequence[Page]) -> Markup:
     totals = [
         (f"{state.count('answered')} of {len(state.rows)}", "questions answered"),
         *((str(counts[verdict]), verdict) for verdict in prose.MARKS),
-        (f"{sum(alike)} of {len(alike)}", "claims with the same verdict in every run"),
+        (f"{sum(alike)} of {len(alike)}", "claims decided alike in every run"),
     ]
     if run:
         totals.append((f"{run:,} of {cases:,}", "cases run again here"))
@@ -383,8 +383,8 @@ def _predicted(pages: Sequence[Page]) -> str:
     if not count:
         return ""
     return (
-        f" Of {count} timed processes {held} lie in the {100 * LEVEL:g} % interval that their "
-        "claim's others predict."
+        f" Of {count} timed processes, {held} lie in the {100 * LEVEL:g} % interval that the others "
+        "of their claim predict."
     )
 
 
