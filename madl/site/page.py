@@ -216,8 +216,8 @@ class PageCalls:
         """A function that makes the same, or a text that says that it is pending."""
 
         def tolerant(*names: str, **more: Any) -> Any:
-            made = self.attempt(label, make, *names, **more)
-            return self._pending() if made is None else made
+            part = self.attempt(label, make, *names, **more)
+            return self._pending() if part is None else part
 
         return tolerant
 
