@@ -153,7 +153,7 @@ def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
         written = (project.docs / "labs" / "toy.md").read_text()
         assert answer in re.sub(r"<[^>]+>", "", written)
         assert "≠ runs disagree" in written
-    assert "<b>0 of 1</b> claims with the same verdict" in (project.docs / "ledger.md").read_text()
+    assert "<b>0 of 1</b> claims decided alike" in (project.docs / "ledger.md").read_text()
     later = replace(refuting.run, started="2099-01-01T00:00:00+00:00")
     larger = replace(refuting, values={"square": 9}, run=later)
     publish([larger], project.docs / "data" / "toy.jsonl")
@@ -161,7 +161,7 @@ def test_on_other_data_only_what_claims_read_runs_and_stands_beside(plan):
     assert row["agreement"] == "same verdict, another size"
     report.write(mine, store)
     assert "≠ size differs" in (project.docs / "labs" / "toy.md").read_text()
-    assert "<b>1 of 1</b> claims with the same verdict" in (project.docs / "ledger.md").read_text()
+    assert "<b>1 of 1</b> claims decided alike" in (project.docs / "ledger.md").read_text()
 
 
 def with_fourth(sentence: str) -> str:

@@ -45,7 +45,7 @@ class Project:
     _loaded: dict[str, Experiment] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    _codes: dict[str, str] = field(default_factory=dict, init=False, compare=False)
+    _codes: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def experiments(self) -> Path:

@@ -383,8 +383,8 @@ def _predicted(pages: Sequence[Page]) -> str:
     if not count:
         return ""
     return (
-        f" Of {count} timed processes, {held} lie in the {100 * LEVEL:g} % interval that the others "
-        "of their claim predict."
+        f" Of {count} timed processes, {held} lie in the {100 * LEVEL:g} % interval that the "
+        "others of their claim predict."
     )
 
 
