@@ -144,7 +144,7 @@ OPTIONS: Mapping[str, Callable[[Any], Any]] = {  # that several commands have, t
     "seeds": _option(
         "--seeds",
         type=click.IntRange(1, 5),
-        help="With --profile full: how many confirming seeds.  [default: 5]",
+        help="Of the full profile: how many confirming seeds.  [default: 5]",
     ),
     "workload": _option(
         "--workload",
