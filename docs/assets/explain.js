@@ -78,6 +78,12 @@
         select.addEventListener("change", changed);
         return select;
       },
+      /* A number of any size. */
+      quantity(text, { value, min = 0 }, changed) {
+        const input = named(text, make("input", { type: "number", min, step: "any", value }));
+        input.addEventListener("input", changed);
+        return input;
+      },
       check(text, value, changed) {
         const box = named(text, make("input", { type: "checkbox" }));
         box.checked = value;
@@ -117,7 +123,8 @@
 
   const shared = { make, minus, thousands, number, perCent };
   globalThis.explain = (name, build) => {
-    for (const figure of document.querySelectorAll(`figure[data-explain="${name}"]`)) {
+    // a page with two figures runs its script twice
+    for (const figure of document.querySelectorAll(`figure[data-explain="${name}"]:not(.live)`)) {
       figure.querySelector(".says")?.setAttribute("aria-live", "polite");
       figure.classList.add("live");
       build({ figure, rows: rows(figure), set: (texts) => set(figure, texts), ...controls(figure), ...shared });

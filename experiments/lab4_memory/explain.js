@@ -1,23 +1,32 @@
-/* The memory of any stored model under any format. The rows hold every byte; here they are added.
-   The words are those of page.py. */
-explain("memory", ({ figure, rows, set, choice, check, perCent, thousands }) => {
+/* The memory of any stored model under any format, or of one whose sizes a reader gives: its weights
+   alone. The rows hold every byte; here they are added. The words are those of page.py. */
+explain("memory", ({ figure, rows, set, choice, check, quantity, perCent, thousands }) => {
   const PARTS = ["Linear weights", "other parameters", "activations", "workspaces", "written-out weight"];
   const WIDTH = 340;
+  const OWN = "a model of your own";
   const sum = (row) => PARTS.reduce((all, part) => all + row[part], 0);
   const mib = (bytes) => {
     const size = bytes / 2 ** 20;
     return size >= 100 ? thousands(Math.round(size)) : size.toFixed(1);
   };
-  const find = (name) => rows.find((row) => row.model === model.value && row.format === name);
+  const own = ({ format, bits }) => {
+    const sizes = [(Number(linear.value) * 1e6 * bits) / 8, Number(others.value) * 4e6, 0, 0, 0];
+    return { model: "Your model's weights", format, bits, ...Object.fromEntries(PARTS.map((part, i) => [part, sizes[i]])) };
+  };
+  const find = (name) =>
+    model.value === OWN
+      ? own(formats.find((row) => row.format === name))
+      : rows.find((row) => row.model === model.value && row.format === name);
 
   const show = () => {
+    for (const input of [linear, others]) input.closest("label").hidden = model.value !== OWN;
     const [dense, held] = [find("FP32"), find(format.value)];
     const isPacked = packed.checked && held !== dense;
     const chosen = isPacked ? { ...held } : { ...dense };
     if (isPacked && !written.checked) chosen["written-out weight"] = 0;
     packed.disabled = held === dense; // FP32 is packed as it is
     written.disabled = !isPacked;
-    const whole = sum(dense);
+    const whole = sum(dense) || 1;
     [dense, chosen].forEach((row, j) => {
       let left = 0;
       figure.querySelectorAll(`[data-bar="${j}"]`).forEach((bar, i) => {
@@ -35,13 +44,15 @@ explain("memory", ({ figure, rows, set, choice, check, perCent, thousands }) => 
     set({
       dense: mib(whole),
       chosen: mib(sum(chosen)),
-      says: `${model.value}, ${what}: ${mib(sum(chosen))}\u00a0MiB instead of ${mib(whole)}\u00a0MiB.${weights || " Nothing is saved."}`,
+      says: `${dense.model}, ${what}: ${mib(sum(chosen))}\u00a0MiB instead of ${mib(whole)}\u00a0MiB.${weights || " Nothing is saved."}`,
     });
   };
 
   const models = [...new Set(rows.map((row) => row.model))];
   const formats = rows.filter((row) => row.model === models[0]);
-  const model = choice("Model", models.map((name) => [name, name]), models[0], show);
+  const model = choice("Model", [...models, OWN].map((name) => [name, name]), models[0], show);
+  const linear = quantity("Linear weights, millions", { value: 6500 }, show);
+  const others = quantity("Other parameters, millions", { value: 500 }, show);
   const format = choice(
     "Format",
     formats.map(({ format, bits }) => [format, format, `${bits} bits`]),

@@ -98,8 +98,8 @@ def parts_of(r: Records, model: str, kind: str) -> dict[str, int]:
 
 REASON = "reason, added to those above"
 REASONS = (
-    "the formula, four-bit mantissas",
-    "eight-bit mantissas",
+    "the sheet's formula, four-bit mantissas",
+    "the notebook's, eight-bit mantissas",
     "only Linear weights are packed",
     "activations stay",
     "cuBLAS takes workspaces (assumed)",
@@ -175,13 +175,13 @@ def freed_by_ledger(r: Records) -> int:
 
 
 page.numbers(
-    formula=partial(saved, step=0, places=1),  # as the sheet prints it
+    sheet=partial(saved, step=0, places=1),  # as the sheet prints it
+    formula=partial(saved, step=1, places=1),  # and the notebook
     saved=partial(saved, step=-2),
-    wider=mib(lambda r: added(r)[0]),
     kept=mib(lambda r: added(r)[1]),
     rest=mib(lambda r: sum(added(r)[2:])),
-    lost=mib(lambda r: sum(added(r))),
-    formula_left=mib(lambda r: steps(r, MXINT8)[0]),
+    lost=mib(lambda r: sum(added(r)[1:])),
+    formula_left=mib(lambda r: steps(r, MXINT8)[1]),
     embeddings=mib(embeddings),
     shrink=lambda r: percentage(1 - VALUE_BITS / 32, r),
     bits=lambda r: exact(VALUE_BITS, r, "bits"),
@@ -275,7 +275,7 @@ def _bars(both: Mapping[str, Row]) -> str:
 def calculator(r: Records) -> Sequence[Row]:
     """A row of bytes by part for each stored model and format, FP32 first, then by bits a value."""
     bits: Mapping[str, float] = {START: VALUE_BITS}
-    for record in r.of_experiment("formats"):
+    for record in r.of_experiment("formats").without("library"):
         bits = {n: f["bits"] for n, f in record.values["formats"].items()}
     rows: list[Row] = []
     for model in (LARGE, DEFAULT):
