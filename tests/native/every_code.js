@@ -2,8 +2,7 @@
 //
 //     node every_code.js SCRIPT < {"rows": […], "fields": [[name, class], …]}
 //
-// A line a code, scale by scale: JSON of the texts; of each row of cells, a lit one with a star and
-// one that is not there with an exclamation mark; and of what is marked and chosen.
+// A line a code, scale by scale: JSON of its numbers, and of what is marked and chosen.
 const fs = require("fs");
 const vm = require("vm");
 
@@ -33,19 +32,14 @@ const stubs = {
 vm.runInNewContext(fs.readFileSync(process.argv[2], "utf8"), { explain: (_, build) => build(stubs) });
 
 const text = (name) => known.get(name).textContent;
-const row = (name) => [...known].filter(([of]) => of.startsWith(`${name}-`) && of !== `${name}-value`);
-const cell = ([, { textContent, classes }]) => `${textContent}${classes.has("on") ? "*" : ""}${classes.has("gone") ? "!" : ""}`;
 const ROWS = ["mantissa", "out", "bias", "result"];
 for (let scale = 0; scale < 256; scale += 1)
   for (let mantissa = -128; mantissa < 128; mantissa += 1) {
     [sliders.Mantissa.value, sliders.Scale.value] = [mantissa, scale];
     show();
     const shown = {
-      says: text("says"),
-      rule: text("rule"),
       mantissa: text("mantissa"),
       values: ROWS.map((name) => text(`${name}-value`)),
-      cells: ROWS.map((name) => row(name).map(cell).join(" ")),
       is_wrong: figure.classes.has("wrong"),
       is_unused: bias.classes.has("unused"),
       chosen: list.value,
