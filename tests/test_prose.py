@@ -73,6 +73,10 @@ SEEN = "We could have detected {{ smallest }}."
             f"{BLOCK.replace('grows', 'nope')}{SEEN}{{% endclaim %}}",
             "names an unknown claim 'nope'; known: grows",
         ),
+        (
+            f'{BLOCK}{SEEN}{{% endclaim %}}{{% call figure("squares") %}}`x`{{% endcall %}}',
+            "the title of squares is no place for code",
+        ),
     ],
 )
 def test_what_a_template_may_not_say_is_one_line(plan, answer, message):

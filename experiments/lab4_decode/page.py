@@ -59,7 +59,7 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
     """The only panel, of the first row's code; the page's script shows any other."""
     row = rows[0]
     magnitude = abs(row["mantissa"])
-    heads = ("", "±", "exponent", "bit 6", "fraction", "value")
+    heads = ("", "±", "exponent", "one", "fraction", "value")
     spans = {"fraction": ' colspan="7"'}
     top = "".join(f"<th{spans.get(head, '')}>{head}</th>" for head in heads)
     rule = field("rule", "out - bias", "code")
@@ -104,9 +104,12 @@ def _word(name: str, head: str, first: tuple[int, int, int], fraction: str, valu
 
 
 def _sentence(row: Row) -> str:
-    """A sentence on a code that the loop gets wrong; the page's script has the same words."""
-    result, truth = _typeset(row["result"]), _typeset(row["truth"])
-    return f"The loop gives {result}, but the code means {truth}: {row['because']}."
+    """A sentence on a positive code without bit six; the page's script has the same words."""
+    out, bias, result = (_typeset(row[name]) for name in ("out", "bias", "result"))
+    return (
+        f"Bit six is 0, yet BF16 reads a one there: out is {out}. "
+        f"Without that one, {out} − {bias} = {result}, what the code means."
+    )
 
 
 def _alt(rows: Sequence[Row]) -> str:
@@ -116,13 +119,12 @@ def _alt(rows: Sequence[Row]) -> str:
 
 @page.drawing(panels=_panels, alt=_alt, script="decode")
 def loop(r: Records) -> Sequence[Row]:
-    """The examples: each step of the loop on a code, and where and why it is wrong; those first."""
-    rows = [
+    """The examples: each step of the loop on a code, and where and why it is wrong."""
+    return [
         {**example, "where": where, "because": why}
         for example in r.single().values["examples"]
         for where, why in [CAUSES.get(_cause(example), ("", ""))]
     ]
-    return sorted(rows, key=lambda row: not row["where"])
 
 
 @page.chart

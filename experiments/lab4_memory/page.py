@@ -17,7 +17,15 @@ from statistics import median_high
 from typing import Any
 
 from experiments.lab4_memory import design
-from experiments.lab4_memory.design import DEFAULT, FP32, LARGE, MIB, MXINT8, VALUE_BITS
+from experiments.lab4_memory.design import (
+    DEFAULT,
+    FP32,
+    LARGE,
+    MIB,
+    MXINT8,
+    PACKED_FIRST,
+    VALUE_BITS,
+)
 from experiments.lab4_memory.ledger import Ledger
 from madl.logbook.arms import value_at
 from madl.logbook.charts import Chart, bars, category, linear
@@ -69,9 +77,13 @@ def peaks(r: Records, kind: str) -> Mapping[str, int]:
     return r.single(what="replay").values[kind]
 
 
+def allocated(r: Records, kind: str) -> int:
+    return peaks(r, kind)["allocated_bytes"]
+
+
 def spare(r: Records, kind: str) -> int:
     """Simulated peak bytes that the allocator takes beyond those that are requested."""
-    return peaks(r, kind)["allocated_bytes"] - peaks(r, kind)["requested_bytes"]
+    return allocated(r, kind) - peaks(r, kind)["requested_bytes"]
 
 
 def parts_of(r: Records, model: str, kind: str) -> dict[str, int]:
@@ -178,6 +190,7 @@ page.numbers(
     sheet=partial(saved, step=0, places=1),  # as the sheet prints it
     formula=partial(saved, step=1, places=1),  # and the notebook
     saved=partial(saved, step=-2),
+    notebook_saved=partial(saved, step=-1, places=1),
     kept=mib(lambda r: added(r)[1]),
     rest=mib(lambda r: sum(added(r)[2:])),
     lost=mib(lambda r: sum(added(r)[1:])),
@@ -191,8 +204,9 @@ page.numbers(
     unpacked=mib(lambda r: ledger_of(r, LARGE).kept_bytes),
     workspaces=mib(lambda r: sum(design.WORKSPACES)),
     written=mib(lambda r: parts_of(r, LARGE, MXINT8)[WRITTEN]),
+    packed_before=mib(lambda r: allocated(r, MXINT8) - allocated(r, PACKED_FIRST)),
     spare=mib(lambda r: spare(r, MXINT8)),
-    peak=mib(lambda r: peaks(r, MXINT8)["allocated_bytes"]),
+    peak=mib(partial(allocated, kind=MXINT8)),
     reported_peak=mib(lambda r: design.REPORTED_MIB[MXINT8] * MIB),
     freed=mib(lambda r: resident(r, FP32, "model_bytes") - resident(r, MXINT8, "model_bytes")),
     freed_ledger=mib(freed_by_ledger),

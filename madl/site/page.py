@@ -299,6 +299,8 @@ class PageCalls:
     def figure(self, name: str, caption: str = "", caller: Callable[[], str] | None = None) -> str:
         """A chart or drawing as HTML, with a link to its data; the `call` block is its title."""
         title = " ".join(caller().split()) if caller else ""
+        if "`" in title:
+            raise MadlError(f"template {self.template}: the title of {name} is no place for code")
         return self.drawn(name, title, caption)
 
     def drawn(self, name: str, title: str, caption: str, *, elsewhere: bool = False) -> str:
