@@ -124,7 +124,13 @@ def test_a_mix_gives_each_role_of_a_layer_its_own(model):
 
 
 def test_a_search_keeps_the_best_of_what_it_tried_and_goes_on_from_there(params, ctx):
-    of = {"offered": "mxint4 binary", "by": "validation_loss", "sampler": "random", "trials": 4}
+    of = {
+        "study": "two",
+        "offered": "mxint4 binary",
+        "by": "validation_loss",
+        "sampler": "random",
+        "trials": 4,
+    }
     found = study.search_formats({**params, **of}, ctx)
     assert len(found["tried"]) == 4
     assert found["best"]["validation_loss"] == min(found["tried"])
@@ -141,9 +147,11 @@ def test_a_search_keeps_the_best_of_what_it_tried_and_goes_on_from_there(params,
 
 def test_by_a_coin_a_kind_of_layer_stays_in_full_precision(params, ctx):
     of = {"offered": "mxint4", "by": "validation_loss", "sampler": "random", "trials": 16}
-    found = study.search_formats({**params, **of, "coin": True}, ctx)
+    of |= {"coin": True}
+    found, other = (study.search_formats({**params, **of, "study": s}, ctx) for s in "ab")
     assert set(found["mix"]["formats"].split()) == {"mxint4", "fp32"}
     assert len({*found["tried"]}) > 4
+    assert found["tried"] != other["tried"]  # each study leaves layers of its own in FP32
 
 
 def test_weights_alone_leave_inputs_as_they_are_or_in_bytes(model):
@@ -162,6 +170,8 @@ def test_a_trial_that_trains_leaves_the_model_of_the_search_as_it_was(params, ct
     value, judged = trial.worth(own, 4.0, {**params, **trains, **by}, ctx)
     assert value == judged["validation_accuracy"]
     assert all(torch.equal(a, b) for a, b in zip(own.parameters(), model.parameters(), strict=True))
+    apart = {**params, **trains, **by, "trial_learning_rate": 1e30}
+    assert trial.worth(own, 4.0, apart, ctx)[1]["validation_loss"] is None
     plain = trial.worth(own, 4.0, {**params, **by}, ctx)[1]["validation_loss"]
     assert plain != judged["validation_loss"]
     assert trial.worth(own, 4.5, {**params, **by, "budget": 4.0}, ctx) == (-104.5, {})

@@ -287,7 +287,6 @@ def test_formats_for_all_are_those_of_the_sweep_and_as_asked_those_of_most_accur
     assert {width: fractions[width] for width in design.FRACTIONS} == design.FRACTIONS
     assert design.RATES["mix"] == lab1_quantization.RATES[design.RIVAL_BITS]
     assert design.RATES["asked"] == lab1_quantization.RATES[design.WIDE_BITS]
-    assert {*map(int, page.ONE_WIDTH)} <= {*lab1_quantization.WIDTHS_TRAINED}
     chosen = page.mixes_of(tuned())
     assert chosen["asked 8"] == "8 8 8"
     assert chosen["asked 16"] == "16 8 8"  # of equal accuracy, that of less loss
@@ -341,20 +340,15 @@ def test_blind_orders_are_their_seed_s_and_depth_s_is_that_of_all():
         assert taken(mix, sizes) <= design.BUDGET_BITS
 
 
-def test_models_of_one_width_are_trained_by_the_sweep_s_recipe():
-    cases = [*page.cases(PLAN)]
-    trained = [params for params in cases if params["part"] == "trained"]
-    assert {params["mix"] for params in trained} == {"ordered", "asked", "begun", "asked 16"}
-    own = next(params for params in trained if params["mix"] == "ordered")
-    theirs = {
-        **baseline.drawn_params(PLAN, 10),
-        **baseline.retraining_params(PLAN, design.RATES["mix"]),
-    }
-    assert theirs.items() <= own.items()
-    where = {"operands": "both", "width": 5, "frac_width": 5, "input_frac_width": 2}
+def test_what_is_compared_is_trained_by_one_recipe():
+    trained = {p["mix"]: p for p in page.cases(PLAN) if p["part"] == "trained" and p["seed"] == 10}
+    assert {*trained} == {"ordered", page.RIVAL, page.WIDEST, "asked", "begun", "asked 16"}
+    differ = {"mix": None, "formats": None}
+    assert {**trained["ordered"], **differ} == {**trained[page.RIVAL], **differ}
+    assert {**trained["asked"], **differ} == {**trained["asked 16"], **differ}
     r = read(
-        kept_of("lab1_quantization", judgement(1700), method="qat", **where, **theirs),
-        kept_of("lab3_widths", judgement(1720), **own),
+        kept_of("lab3_widths", judgement(1700), **trained[page.RIVAL]),
+        kept_of("lab3_widths", judgement(1720), **trained["ordered"]),
     )
     r._tuning = tuned()
     made = page.a_mix_beats_one_width(r).comparison

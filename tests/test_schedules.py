@@ -254,7 +254,7 @@ def test_a_search_is_held_against_another_by_seed_and_a_schedule_by_shape(found)
     assert second.comparison.by_unit == pytest.approx((100 / 2000, 100 / 2000))
     assert (second.comparison.units, second.comparison.population) == (2, "models")
     assert page.search_adds(found).comparison.by_unit == pytest.approx((10 / 2000, 10 / 2000))
-    assert page.num_equal_choices(found).value == 1
+    assert sum(page.equal_choices(found)) == 1
     assert page.num_misfits(found).value == 6
     assert page.apart(found, page.num_parameters).value == pytest.approx(5.9)
 

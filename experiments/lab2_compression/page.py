@@ -312,14 +312,16 @@ page.numbers(
     room_between=partial(room, schedule=BETWEEN),
     space=lambda r: exact(len(r.tuning.all(part="every shape")), r.tuning),
     fitting=lambda r: exact(len(shapes_of_size(r)), shapes_of_size(r)),
-    shapes=num_shapes,
-    misfits=num_misfits,
+    shapes=of_all(num_shapes),
+    misfits=of_all(num_misfits),
     smaller=smaller,
-    size=lambda r: exact(
-        fmean(map(compressed_bits, every_search(r))) * MBIT, every_search(r), "Mbit"
+    size=of_all(
+        lambda r: exact(
+            fmean(map(compressed_bits, every_search(r))) * MBIT, every_search(r), "Mbit"
+        )
     ),
-    apart=partial(apart, size=compressed_bits),
-    parameters_apart=partial(apart, size=num_parameters),
+    apart=of_all(apart, size=compressed_bits),
+    parameters_apart=of_all(apart, size=num_parameters),
     shallow=partial(shape_alone, shape="shallow"),
     deep=partial(shape_alone, shape="deep"),
     trials=lambda r: exact(len(searches_of(r, PLAIN)[0].values["tried"]), every_search(r)),

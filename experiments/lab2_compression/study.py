@@ -266,4 +266,6 @@ def compress_(model: nn.Module, params: Params) -> None:
     prune_(model, **smallest)
     examples = baseline.load_splits(params).train.first(32 * design.CALIBRATION_SENTENCES)
     batch = middle_batch(examples, design.CALIBRATION_SENTENCES)
+    device = next(model.parameters()).device
+    batch = {name: tensor.to(device) for name, tensor in batch.items()}
     prune_inputs_(model, **smallest, calibration=batch)

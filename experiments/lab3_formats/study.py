@@ -9,6 +9,7 @@ Units: bits per weight, averaged over all weights of the Linear layers; losses i
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 from torch import nn
 
@@ -139,7 +140,7 @@ def judge_single(placed: PlacedFormat, params: Params, ctx: Context) -> Values:
         bits = set_formats_(model, [placed])
         judged = baseline.judge_on_validation(model, params, ctx.device)
         probe = baseline.load_splits(params).validation.first(PROBE_SENTENCES)
-        shares = range_use(model, probe.batch(range(len(probe))))
+        shares = range_use(model.cpu(), probe.batch(range(len(probe))))
         return {"bits": bits, **judged, "weight_zeroed": shares["weight_zeroed"]}
 
     numbers = with_places(placed, params, ctx)
@@ -151,9 +152,9 @@ def search_formats(params: Params, ctx: Context) -> Values:
     """Search a format for each role of a layer, by what a trial is `worth`.
 
     If `begin` says so, it begins with each format for all layers; if `coin` says so, each kind of
-    layer may stay in FP32 as often as not. Returns what each trial was worth (None: over the
-    budget), and the formats, bits and judgement of the best, and of the best within the budget that
-    has several formats (`mix`) where there is one.
+    layer may stay in FP32 as often as not. Each study has draws of its own. Returns what each trial
+    was worth (None: over the budget), and the formats, bits and judgement of the best, and of the
+    best within the budget that has several formats (`mix`) where there is one.
     """
     model = baseline.fine_tuned(params, ctx)
     roles, offered = precision.roles(precision.layer_names(model)), str(params["offered"]).split()
@@ -168,7 +169,8 @@ def search_formats(params: Params, ctx: Context) -> Values:
         return value, {"formats": write_mix(formats), "bits": bits, **judged}
 
     single = [axes.point([text] * len(roles)) for text in offered] if params.get("begin") else []
-    trials, best = search.run_study(ctx, params, axes.space, objective, single)
+    own_draws = {**params, "seed": crc32(str(params["study"]).encode())}
+    trials, best = search.run_study(ctx, own_draws, axes.space, objective, single)
     judged = [trial for trial in trials if str(params["by"]) in trial.notes]
     mixes = [trial for trial in judged if len(set(trial.notes["formats"].split())) > 1]
     return {

@@ -3,8 +3,8 @@
 Every Linear layer's weight, bias and input become fixed point. As asked for, a search leaves a
 layer in full precision or gives it 8, 16 or 32 bits, of which 2, 4 or 8 lie after the point; bits
 are free, and a trial trains. From 4 to 8 bits a model may take five a weight, and a layer's width
-says where its point lies. Mixes are chosen on the tuning seed and reach `cases` as parameters.
-Models of one width are those of 1.1.
+says where its point lies, as 1.1 chose it. Mixes are chosen on the tuning seed and reach `cases` as
+parameters.
 
 Units: bits per weight; losses and how far they move in nats.
 """
@@ -26,9 +26,7 @@ from madl.logbook.numbers import ExactValue, computed, exact
 from madl.logbook.records import Params, Record, Records, Row
 from madl.training import baseline, trial
 
-WIDTH_STUDY = "lab1_quantization"  # which has models of one width, trained by the same recipe
-
-page = Experiment(needs=(WIDTH_STUDY,))
+page = Experiment(needs=("baseline",))
 
 STEM = "lab3_widths"
 RIVAL = str(design.RIVAL_BITS)  # a mix of one width
@@ -140,7 +138,7 @@ def mixes_of(tuned: Records) -> dict[str, str]:
     return {
         **{name: choice(tuned, name).values["formats"] for name in CHOSEN},
         **{f"asked {width}": best_for_all(tuned, width) for width in design.ASKED_BITS[:2]},
-        RIVAL: design.FORMATS[design.RIVAL_BITS],
+        **{name: design.FORMATS[int(name)] for name in ONE_WIDTH},
         LAST_FIRST: mixes.by_order(sizes, [*reversed(sizes)], design.BUDGET_BITS),
     }
 
@@ -158,8 +156,8 @@ def cases(plan: Plan) -> Iterable[Params]:
             order = random.Random(f"{seed} {number}").sample([*sizes], len(sizes))
             formats = mixes.by_order(sizes, order, design.BUDGET_BITS)
             yield {"part": "untrained", "mix": "blind", "order": number, **base, "formats": formats}
-        for name in (best, "asked", "begun", "asked 16"):
-            rate = rates["mix" if name == best else "asked"]
+        for name in (best, RIVAL, WIDEST, "asked", "begun", "asked 16"):
+            rate = rates["asked" if name in AS_ASKED else "mix"]
             yield {"part": "trained", "mix": name, **base, "formats": by_name[name], **rate}
     base = baseline.drawn_params(plan, plan.seeds[0])
     offered = mixes.write([design.FORMATS[design.NARROW_BITS], design.FORMATS[int(WIDEST)]])
@@ -176,18 +174,8 @@ def quick(params: Params) -> bool:
 # ---- models -------------------------------------------------------------------------------------
 
 
-def of_width_study(r: Records, width: int, label: str, method: str, **where: float) -> Arm:
-    """The models of 1.1 with one width for all layers, as quantized or trained on."""
-    weights, inputs = design.FRACTIONS[width]
-    points = {"operands": "both", "width": width, "frac_width": weights, "input_frac_width": inputs}
-    study = r.of_experiment(WIDTH_STUDY).without("bias")
-    return arm(study, label, method=method, **points, **where)
-
-
 def untrained(r: Records, mix: str) -> Arm:
     """The models of a mix as quantized; "blind", in random orders, has several a seed."""
-    if mix in ONE_WIDTH and mix != RIVAL:
-        return of_width_study(r, int(mix), LABELS[mix], "ptq")
     if mix == "blind":
         records = tuple(r.all(part="untrained", mix=mix))
         return Arm(label=LABELS[mix], records=records, units="orders")
@@ -195,12 +183,8 @@ def untrained(r: Records, mix: str) -> Arm:
 
 
 def trained(r: Records, mix: str) -> Arm:
-    """The models of a mix, trained on for an epoch; those of one width by 1.1, at the same rate."""
-    label = f"{LABELS[mix]}, trained on"
-    if mix in ONE_WIDTH:
-        at = {"tune_learning_rate": design.RATES["mix"]}
-        return of_width_study(r, int(mix), label, "qat", **at)
-    return arm(r, label, part="trained", mix=mix)
+    """The models of a mix, trained on for an epoch."""
+    return arm(r, f"{LABELS[mix]}, trained on", part="trained", mix=mix)
 
 
 @page.claim(primary=True)
@@ -402,9 +386,7 @@ def products(tuned: Records, models: Arm) -> float:
     """Bits of a weight times bits of an input, the mean over products: a multiplier grows so."""
     sizes, means = sizes_of(tuned), list[float]()
     for record in models.records:
-        p = record.case.params
-        mix = str(p.get("formats") or design.FORMATS[baseline.integer(p, "width")])  # or 1.1's
-        by_layer = mixes.by_layer(mix, [*sizes])
+        by_layer = mixes.by_layer(str(record.case.params["formats"]), [*sizes])
         spent = sum(sizes[layer] * mixes.width(text) ** 2 for layer, text in by_layer.items())
         means.append(spent / sum(sizes.values()))
     return fmean(means)
@@ -412,11 +394,11 @@ def products(tuned: Records, models: Arm) -> float:
 
 def model_rows(r: Records, names: Iterable[str]) -> list[Row]:
     """A row for each mix: test accuracy as quantized, and trained on where it was."""
-    names_trained = {*r.where(part="trained").param_values("mix"), *ONE_WIDTH}
+    names_trained = {*r.where(part="trained").param_values("mix")}
     return [
         {
             "a layer has": quantized.label,
-            "bits a weight": f"{int(name) if name in ONE_WIDTH else quantized.mean('bits'):.2f}",
+            "bits a weight": f"{quantized.mean('bits'):.2f}",
             "times an input's": f"{products(r.tuning, quantized):.1f}",
             "as quantized": quantized,
             "trained on": trained(r.and_further, name) if name in names_trained else "",

@@ -306,7 +306,8 @@ def parameter(name: str, kind: str) -> NumberFn:
 
 page.numbers(
     batch=parameter("batch", kind="time"),
-    heads=parameter("heads", kind="time"),    notebook_batch=parameter("batch", kind="notebook"),
+    heads=parameter("heads", kind="time"),
+    notebook_batch=parameter("batch", kind="notebook"),
     notebook_heads=parameter("heads", kind="notebook"),
     notebook_positions=parameter("length", kind="notebook"),
     apart=parameter("length", kind="profile"),

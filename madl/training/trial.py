@@ -1,6 +1,7 @@
 """The worth of a trial of a search: a model in its number formats, trained on first or not."""
 
 import copy
+import math
 from typing import TYPE_CHECKING
 
 from madl.logbook.experiment import Context, Plan
@@ -34,4 +35,7 @@ def worth(model: "nn.Module", bits: float, params: Params, ctx: Context) -> tupl
         baseline.retrain_(model, params, ctx.device, prefix="trial_")
     judged = baseline.judge_on_validation(model, params, ctx.device)
     by = str(params["by"])
-    return judged[by] if by == "validation_accuracy" else -judged[by], judged
+    value = judged[by] if by == "validation_accuracy" else -judged[by]
+    if not math.isfinite(judged["validation_loss"]):  # of a training that came apart
+        judged = {**judged, "validation_loss": None}
+    return value, judged
