@@ -179,14 +179,18 @@ def inputs(problem: Problem, device: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def call(form: str, problem: Problem, device: str) -> Call:
-    """A function that makes one pass of a form, on fixed inputs.
+    """The first of what `passes` returns: the output; or the gradient of q, once all are there."""
+    return first_of(passes(form, problem, device))
 
-    It returns the output; of a backward pass the gradient of q, once all three are there.
-    """
+
+def first_of(every: Callable[[], Sequence[Tensor]]) -> Call:
+    return lambda: every()[0]
+
+
+def passes(form: str, problem: Problem, device: str) -> Callable[[], Sequence[Tensor]]:
+    """A function that makes one pass of a form, on fixed inputs, as `outputs` or `gradients`."""
     every = gradients if problem.kind == design.BACKWARD else outputs
-    qkv = inputs(problem, device)
-    passes = every(attention(form, problem, device), qkv)
-    return lambda: passes()[0]
+    return every(attention(form, problem, device), inputs(problem, device))
 
 
 def attention(form: str, problem: Problem, device: str) -> Attend:
@@ -377,9 +381,11 @@ def checked_works(
     reference: Tensor | None = None
     for form in forms:
         try:
-            attend = call(form, problem, argument["device"])
+            every = passes(form, problem, argument["device"])
+            attend = first_of(every)
             with only(form):
-                output = _limited_output(attend, argument)
+                _limited_output(attend, argument)
+                output = torch.stack([*every()])
                 subject = timing.observe(attend, inputs(problem, argument["device"]))
         except RuntimeError as failed:
             missing[form] = reason(failed)

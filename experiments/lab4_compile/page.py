@@ -38,6 +38,7 @@ from madl.logbook.records import (
     Scalar,
     none_if_pending,
 )
+from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, number
 from madl.machine import lint
 from madl.machine.device import no_device
@@ -323,8 +324,14 @@ def num_mistakes(record: Record) -> int:
 
 
 def profiled(network: str) -> Callable[[Records], Sequence[Record]]:
-    """A function that reads the records of a call's parts, at a batch of one on the CPU."""
-    return lambda r: r.all(kind="parts", device="cpu", network=network)
+    """A function that reads the records of a call's parts, at a batch of one on the CPU: those
+    beside which nothing else ran, or all if there are none."""
+
+    def read(r: Records) -> Sequence[Record]:
+        every = r.all(kind="parts", device="cpu", network=network)
+        return [one for one in every if (one.run.contention or 0) <= CONTENDED] or every
+
+    return read
 
 
 def cached_s(records: Sequence[Record]) -> float:
@@ -391,7 +398,7 @@ def steps(r: Records) -> list[tuple[str, str, TimedArm, TimedArm]]:
         (step, code, *(by_the_loop(r, way, mode, skip) for way in ("compiled", "eager")))
         for step, code, mode, skip in loop
     ]
-    freezing = '`options={"freezing": True}`'
+    freezing = "`torch._inductor.config.freezing = True`"
     timed = [
         ("warm, in turn", "`timing.compare`", BUILT, {"batch": LAB_BATCH}),
         ("weights frozen", freezing, FROZEN, {"batch": LAB_BATCH}),

@@ -49,31 +49,39 @@ def single_chains(vectors: Iterable[Vector]) -> Iterator[Chain]:
 
 
 def corner_vectors(unit: Unit) -> Iterator[Vector]:
-    """All pairs of corner codes in all lanes; at scales of one also in one lane among zeros."""
+    """All pairs of corner codes, in all lanes, under all pairs of corner scales: of all blocks, and
+    of the last one alone. Under scales of one also in the first or the last lane among zeros.
+    """
     acc = itertools.cycle(ACCUMULATORS)
-    for scale, other in corner_scales(unit.a):
-        for x in corner_codes(unit.a):
-            for y in corner_codes(unit.b):
-                for lanes in (unit.lanes, 1) if scale == other else (unit.lanes,):
-                    rest = [0] * (unit.lanes - lanes)
-                    yield {
-                        "a": [x] * lanes + rest,
-                        "b": [y] * lanes + rest,
-                        "a_scale": [scale] * unit.blocks,
-                        "b_scale": [other] * unit.blocks,
-                        "acc": [next(acc)],
-                    }
+    lanes, blocks = range(unit.lanes), range(unit.blocks)
+    (one, _), *others = corner_scales(unit.a)
+    places = [((one, one), at, blocks) for at in (lanes, lanes[:1], lanes[-1:])]
+    for within in (blocks, blocks[-1:])[: unit.blocks]:
+        places += [(pair, lanes, within) for pair in others]
+    for x, y in itertools.product(corner_codes(unit.a), corner_codes(unit.b)):
+        for (scale, other), at, within in places:
+            yield {
+                "a": [x if i in at else 0 for i in lanes],
+                "b": [y if i in at else 0 for i in lanes],
+                "a_scale": [scale if i in within else one for i in blocks],
+                "b_scale": [other if i in within else one for i in blocks],
+                "acc": [next(acc)],
+            }
 
 
 def corner_scales(operand: Operand) -> list[tuple[int, int]]:
-    """Codes of scales for both sides: twice one, then the ends beside one that balances them."""
+    """Codes of scales for both sides: twice one; ends that balance, and that do not; on either side
+    alone what is special."""
     if not operand.has_block_scale:
         return [(SCALE_BIAS, SCALE_BIAS)]
     if (by := FLOAT_SCALES.get(operand.scale)) is None:
-        return [(SCALE_BIAS, SCALE_BIAS), (0, 254), (254, 0), (SCALE_NAN, 254)]
-    one, special = by.bias << by.mantissa, (1 << by.exponent + by.mantissa) - 1
-    largest = special - (1 if by.specials == "nan" else 1 << by.mantissa)
-    return [(one, one), *((end, one) for end in (0, 1, largest, special))]
+        one, alone = SCALE_BIAS, [SCALE_NAN]
+        pairs = [(one, one), *itertools.product((0, SCALE_NAN - 1), repeat=2)]
+    else:
+        one, special = by.bias << by.mantissa, (1 << by.exponent + by.mantissa) - 1
+        alone = [0, 1, special - (1 if by.specials == "nan" else 1 << by.mantissa), special]
+        pairs = [(one, one)]
+    return [*pairs, *((code, one) for code in alone), *((one, code) for code in alone)]
 
 
 def corner_codes(operand: Operand) -> list[int]:

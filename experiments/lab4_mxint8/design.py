@@ -22,5 +22,5 @@ TUNING, SITTINGS = 0, (1, 2, 3, 4, 5, 6)  # which chooses each arithmetic's way;
 BUDGET_S = 0.05  # of a variant in a process
 LEAST_ROUNDS = 5  # in a process; verdicts come from between sittings
 LEAST_DB = 20.0  # signal to error of a layer's result: below, an arithmetic is wrong, not coarse
-LEAST_MODEL_DB = 6.0  # of a classifier's logits, over those of FP32, on a few sentences
+LEAST_MODEL_DB = 12.0  # of a classifier's logits, over those of FP32, on a few sentences
 MARGIN = 0.01  # of accuracy: what a choice among arithmetics may cost
