@@ -41,6 +41,11 @@ cases = { experiment = "toy", x = 1 }
 decides = "the rest"
 seconds = 20
 cases = { experiment = "toy" }
+
+[[group]]
+decides = "what comes later"
+seconds = 20
+cases = { experiment = "toy", x = 9 }
 """
 
 
@@ -73,6 +78,7 @@ def test_groups_run_in_the_order_of_their_worth_and_only_where_all_of_one_fits(
     with caplog.at_level(logging.INFO):
         assert run(ranked, clock, minutes=1.5, takes_s=30) == [1, 0]
     assert "left out for want of time: the large ones: 2 cases, about 2 min" in caplog.text
+    assert "no case of it is known: what comes later; first run" in caplog.text
     clock.s = 0
     assert run(ranked, clock, minutes=100, takes_s=30) == [2, 3]  # what is left
 

@@ -101,6 +101,8 @@ def run(
     for group in ranked:
         cases = [case for case in group.cases if case.key in left]
         needs_s, left_s = group.case_s * len(cases), until - time.monotonic()
+        if not group.cases:
+            log.info("no case of it is known: %s; first run what its page needs", group.decides)
         if not cases:
             continue
         work = f"{group.decides}: {pluralize(len(cases), 'case')}, about {in_words(needs_s)}"
