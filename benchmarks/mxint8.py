@@ -114,9 +114,11 @@ def page_variant(variant: str, layer: nn.Linear, x: Tensor) -> Call:
 def torchao_dynamic(layer: nn.Linear, x: Tensor) -> Call | None:
     """torchao's dynamic INT8 of the layer; None if torchao is not installed.
 
-    It is compiled, with weights that may be rearranged: the eager path on CPUs dequantizes.
+    It is compiled with frozen weights: the eager path on CPUs dequantizes.
     """
     import copy
+
+    from torch._inductor import config as inductor
 
     try:
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
@@ -125,7 +127,8 @@ def torchao_dynamic(layer: nn.Linear, x: Tensor) -> Call | None:
     model = nn.Sequential(copy.deepcopy(layer))
     quantize_(model, Int8DynamicActivationInt8WeightConfig())
     torch.compiler.reset()  # a compilation for each shape, none that fits all
-    return functools.partial(torch.compile(model, options={"freezing": True}), x)
+    inductor.freezing = True  # as an option of torch.compile it comes too late
+    return functools.partial(torch.compile(model), x)
 
 
 def onnx_runtime(layer: nn.Linear, x: Tensor) -> Call | None:
