@@ -61,7 +61,6 @@ class _FloatingPoint(NumberFormat):
             low=-largest,
             high=largest,
             keep_inf=keep_inf,
-            signed_zero=mantissa_bits > 0,
         )
 
     def decoded(self) -> Iterable[float] | None:
