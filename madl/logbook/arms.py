@@ -143,6 +143,13 @@ def value_at(record: Record, within: Sequence[str | int]) -> Any:
     return value
 
 
+def beside(models: Arm, several: Arm) -> Arm:
+    """Models, of which a seed has one, each repeated for every model of its seed in `several`."""
+    by_seed = {_seed(record): record for record in models.records}
+    repeated = tuple(by_seed[_seed(record)] for record in several.records)
+    return replace(models, records=repeated, units=several.units)
+
+
 def versus(a: Arm, b: Arm) -> Comparison:
     """Test accuracy of A minus that of B, paired by seed and sentence.
 
@@ -166,8 +173,14 @@ def answers_apart(models: Arm, *within: str) -> float:
 
     They have to be judged on the same sentences; `within` leads to those answers.
     """
-    answers = replace(models, within=within or models.within).outcomes
+    answers = replace(models, within=within).outcomes
     return fmean(a.differing(b) / a.n for a, b in combinations(answers, 2))
+
+
+def changed(models: Arm, reference: Arm) -> list[list[Outcomes]]:
+    """A group for each model: the answers that are not those of its seed's reference."""
+    pairs = zip(models.outcomes, reference.outcomes, strict=True)
+    return [[outcomes.apart(of_reference)] for outcomes, of_reference in pairs]
 
 
 def of_models(cell: Any) -> Any:
@@ -176,6 +189,11 @@ def of_models(cell: Any) -> Any:
     """
     is_single = isinstance(cell, Arm) and len(cell.records) == 1
     return replace(cell.accuracy, interval=None) if is_single else cell
+
+
+def answers_changed(models: Arm, reference: Arm) -> Estimate:
+    """The mean share of answers, 0…1, that are not the reference's, with its interval."""
+    return stats.accuracy(changed(models, reference))
 
 
 def arm(records: Records, label: str = "", /, *within: str | int, **where: Scalar) -> Arm:
@@ -291,8 +309,16 @@ def timed_arm(records: Records, variant: str, label: str = "", /, **where: Scala
 
     Raises:
         Pending: a planned case has no record yet, or a record has no timing of this variant.
+        MadlError: they are of several processors, which may share a name.
     """
     matching, name = records.all(**where), label or variant
+    runs = [record.run for record in matching]
+    used = dict.fromkeys(run.cpu if run.device == "cpu" else run.device for run in runs)
+    if len(used) > 1:
+        raise MadlError(
+            f"{name} was timed on {' and on '.join(used)}: time it on one of them, with "
+            f"`python cli.py run {matching[0].case.experiment} --force`"
+        )
     measured = [record.values.get("measurements", {}).get(variant) for record in matching]
     if not all(measured):
         raise Pending(f"{name} in each of its processes")
