@@ -46,7 +46,7 @@ def test_every_thread_of_the_tile_writes_what_the_definition_says(tmp_path, flag
 @pytest.mark.parametrize(
     ("shapes", "flags"),
     [
-        (679, ("-O2", "-Wall", "-Werror")),
+        (679, ("-O3", "-Wall", "-Werror")),
         pytest.param(122, ("-O1", *SANITIZERS), marks=pytest.mark.slow),
     ],
 )

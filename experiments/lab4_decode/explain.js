@@ -1,5 +1,5 @@
-/* Any code of MXINT8 through the coursework's dequantize loop, bit by bit; a test reads all that is
-   shown of every code. */
+/* Any code of MXINT8 through the coursework's dequantize loop, bit by bit; a test reads the numbers
+   that are shown of every code. */
 (() => {
   const view = new DataView(new ArrayBuffer(4));
   const value = (bits) => (view.setUint32(0, (bits << 16) >>> 0), view.getFloat32(0));
