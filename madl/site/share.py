@@ -43,9 +43,12 @@ def path(stem: str) -> str:
 
 
 def picture(
-    site: str, heading: str, answer: str, chart: Chart | None, *, cache: Path | None
+    site: str, heading: str, answer: str, chart: Chart | None, *, id: str, cache: Path | None
 ) -> bytes:
-    """A page's picture as a PNG; read from the folder `cache` if nothing about it has changed."""
+    """A page's picture as a PNG; read from the folder `cache` if nothing about it has changed.
+
+    `id` is the page's.
+    """
     site, heading, answer = (text.replace("`", "") for text in (site, heading, answer))
     shown = svg.fingerprint(chart) if chart else ""
     css = STYLE.read_text("utf-8")
@@ -56,7 +59,7 @@ def picture(
         alt = f"{heading}: {answer} {alt_text(chart) if chart else ''}"
         return b64encode(_png(image, shorten(alt, LONGEST, placeholder=" …"))).decode()
 
-    return b64decode(memoized(cache, "share", key, make))
+    return b64decode(memoized(cache, f"{id}-share", key, make))
 
 
 def drawing(site: str, heading: str, answer: str, chart: Chart | None) -> str:
