@@ -7,6 +7,8 @@ from pathlib import Path
 
 from madl.errors import MadlError
 
+LIBRARY = Path(__file__).resolve().parents[1]  # this repository, which need not be the logbook's
+
 
 def read_text(path: Path, mend: str) -> str:
     """A file's text; `mend` ends the error's message: what to do about a file that cannot be read.

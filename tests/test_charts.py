@@ -59,6 +59,11 @@ def test_alt_texts_and_csv_hold_what_the_rows_do():
         "Six bits keep it. test accuracy against width (bits). PTQ: 50.0 % at 4 to 75.0 % at 8. "
         "training on: 80.0 % at 4. FP32: 85.0 %. Shaded, too few: 4 to 6."
     )
+    rows = [{**row, "on": on} for on in ("weights", "inputs") for row in rows]
+    assert charts.alt_text(a_chart(rows, x=chart.x, y=y, marks=marks[:1], facet="on")) == (
+        "test accuracy against width (bits). "
+        "weights, PTQ: 50.0 % at 4 to 75.0 % at 8. inputs, PTQ: 50.0 % at 4 to 75.0 % at 8."
+    )
     arm = an_arm("A", 1600)
     rows = [{"n": 1, "A": arm, "B": share(0.5)}, {"n": 2, "A": None, "B": 0.25}]
     low, high = arm.accuracy.interval

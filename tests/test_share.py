@@ -43,7 +43,7 @@ def test_a_page_s_head_names_its_words_and_its_picture(tmp_path):
     assert (told()["og:title"], told()["og:url"]) == ("1.1 Widths", page.canonical_url)
     assert "og:image:alt" not in told()  # where no picture says what it shows
     (tmp_path / "labs").mkdir()
-    picture = share.picture("S", "1.1 Widths", "No & yes.", None, cache=None)
+    picture = share.picture("S", "1.1 Widths", "No & yes.", None, id="it", cache=None)
     (tmp_path / "labs" / "a_picture.png").write_bytes(picture)
     meta["image"] = "a&#95;picture.png"  # as templates print what they name
     assert told()["og:image:alt"] == "1.1 Widths: No & yes."
@@ -244,7 +244,7 @@ def test_many_rows_are_drawn_smaller_and_as_wide():
 
 def test_a_picture_says_in_its_file_what_it_shows_without_code(chart, tmp_path):
     path = tmp_path / "share.png"
-    path.write_bytes(share.picture(*WORDS, chart, cache=None))
+    path.write_bytes(share.picture(*WORDS, chart, id="it", cache=None))
     said = hooks._in_words(path)
     assert said.startswith("4.3a long title")
     assert "It keeps much of it." in said

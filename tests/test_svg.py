@@ -1,5 +1,6 @@
 """Charts become HTML: always the same bytes, ids of their own, real text, a title a point."""
 
+import os
 import re
 from dataclasses import replace
 from itertools import combinations
@@ -24,7 +25,7 @@ from madl.logbook.charts import (
 )
 from madl.logbook.stats import mean
 from madl.logbook.values import Estimate, Interval, Unit
-from madl.site import svg
+from madl.site import cache, svg
 from madl.site.plotting.layout import tick
 from madl.site.plotting.palette import KNOWN, MARKERS, looks
 from madl.site.plotting.size import NARROW, SMALL, width
@@ -300,6 +301,17 @@ def test_a_figure_is_drawn_again_only_if_something_about_it_changed(tmp_path, mo
     assert len({first, *different, *map(made, levels)}) == len(list(tmp_path.iterdir())) == 6
     monkeypatch.setattr(svg.layout, "plot", None)
     assert made() == first
+
+
+def test_of_drawings_of_a_name_those_made_last_are_kept(tmp_path):
+    for name, count in (("f", cache.KEPT + 3), ("f-thumb", 1)):
+        for i in range(count):
+            key = cache.digest(str(i))
+            assert cache.memoized(tmp_path, name, key, str(i).upper) == str(i)
+            os.utime(tmp_path / f"{name}-{key[:24]}.txt", (i, i))
+    texts = [path.read_text("utf-8").partition("\n")[2] for path in tmp_path.glob("f-[0-9a-f]*")]
+    assert sorted(texts, key=int) == [str(i) for i in range(3, cache.KEPT + 3)]
+    assert len([*tmp_path.glob("f-thumb*")]) == 1
 
 
 def test_an_effect_has_a_small_dot_for_each_of_its_units():

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from madl.errors import MadlError
-from madl.files import read_text, write_atomically
+from madl.files import LIBRARY, read_text, write_atomically
 from madl.logbook.arms import TimedArm
 from madl.logbook.records import Pending, Row
 from madl.logbook.values import per_cent
 from madl.machine import device
 
 KEPT = 40  # samples kept of a variant over all its processes, evenly spaced in time
-ROOT = Path(os.environ.get("MADL_ROOT") or Path(__file__).resolve().parents[2])
+ROOT = Path(os.environ.get("MADL_ROOT") or LIBRARY)
 FOLDER = ROOT / "docs" / "data" / "benchmarks"
 
 

@@ -283,14 +283,24 @@ def alt_text(chart: Chart, title: str = "") -> str:
             low, high = (shown(end, chart.x) for end in (mark.low, mark.high))
             parts.append(f"Shaded, {mark.label}: {low} to {high}")
         else:
-            parts += filter(None, (_ends(chart, mark, name) for name in mark.names(chart.rows)))
+            names = mark.names(chart.rows)
+            parts += (_ends(chart, mark, name, small) for small in _facets(chart) for name in names)
     return " ".join(f"{part}." for part in parts if part)
 
 
-def _ends(chart: Chart, mark: Mark, name: str) -> str:
-    """A series in words: its first and last value and their places; of a heat map, its range."""
+def _facets(chart: Chart) -> list[Any]:
+    """The values of the facet, in order; one None without it."""
+    if chart.facet is None:
+        return [None]
+    return [*dict.fromkeys(row[chart.facet] for row in chart.rows if chart.facet in row)]
+
+
+def _ends(chart: Chart, mark: Mark, name: str, facet: Any) -> str:
+    """A series of a facet in words: its first and last value and their places; of a heat map, its
+    range."""
     column = mark.column or ""
-    rows = [r for r in chart.rows if mark.by is None or str(r.get(mark.by)) == name]
+    rows = [row for row in chart.rows if chart.facet is None or row.get(chart.facet) == facet]
+    rows = [row for row in rows if mark.by is None or str(row.get(mark.by)) == name]
     rows = [row for row in rows if plain(row.get(column)) is not None]
     if not rows:
         return ""
@@ -302,14 +312,14 @@ def _ends(chart: Chart, mark: Mark, name: str) -> str:
         rows.sort(key=lambda row: plain(row.get(place)) or 0)
     ends = [rows[0], rows[-1]] if len(rows) > 1 else rows
     values = (f"{shown(row[column], chart.value_axis)}{_where(chart, row)}" for row in ends)
-    return f"{name}: {' to '.join(values)}"
+    named = name if facet is None else f"{facet}, {name}"
+    return f"{named}: {' to '.join(values)}"
 
 
 def _where(chart: Chart, row: Row) -> str:
-    """The facet and place of a row in words, " at 4, FP8"; empty if it has neither."""
-    places = [row.get(chart.facet or ""), row.get(chart.place_axis.column or "")]
-    words = [shown(place, chart.place_axis) for place in places if place is not None]
-    return f" at {', '.join(words)}" if words else ""
+    """The place of a row in words, " at 4"; empty if it has none."""
+    place = row.get(chart.place_axis.column or "")
+    return "" if place is None else f" at {shown(place, chart.place_axis)}"
 
 
 def shown(cell: Any, axis: Axis) -> str:

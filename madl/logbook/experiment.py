@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, overload
 
 from madl.errors import MadlError
+from madl.files import LIBRARY
 from madl.logbook.claims import Claim, Contrast
 from madl.logbook.drawing import Panel
 from madl.logbook.power import Truths, power_table
@@ -54,8 +55,6 @@ EXPORT = "a graph that can be captured"
 
 # names that sentences in a claim block may print, the last three of runs that disagree
 CLAIM_VARIABLES = ("effect", "smallest", "agree", "here", "elsewhere", "place")
-
-LIBRARY = Path(__file__).resolve().parents[2]
 
 T = TypeVar("T")
 Made = TypeVar("Made", bound=Callable[..., Any])

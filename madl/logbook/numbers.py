@@ -173,7 +173,7 @@ def _exact(name: str, value: int | float, unit: str, cases: tuple[Case, ...]) ->
 def _estimated(
     name: str, label: str, estimate: Estimate, cases: tuple[Case, ...], n: int, units: str
 ) -> Number:
-    value = float(format(estimate, ".17g"))
+    value = estimate.bare
     return Number(
         name=name,
         value=estimate.unit.shown(value),

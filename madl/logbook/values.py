@@ -164,6 +164,11 @@ class Estimate(Sealed):
         return self._plain(self._value), interval
 
     @property
+    def bare(self) -> float:
+        """The value as intervals have it: a share as a fraction, a ratio as its logarithm."""
+        return self._value
+
+    @property
     def plain_each(self) -> list[float]:
         """`each` as bare numbers."""
         return [*map(self._plain, self.each)]

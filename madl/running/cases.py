@@ -9,18 +9,17 @@ import json
 import sys
 from pathlib import Path
 
+from madl.files import LIBRARY
 from madl.logbook.records import Case, Store, encode
 from madl.machine import lifeline
 from madl.running import runner
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(cases: str, store: str, records: str, threads: str) -> None:
     with lifeline.guarded(Path(store) / "tmp"), Path(records).open("w", encoding="utf-8") as file:
         runner.start_process(int(threads))
         for fields in json.loads(Path(cases).read_text("utf-8")):
-            record = runner.execute(ROOT, Store(Path(store)), "cpu", 1, Case(**fields))
+            record = runner.execute(LIBRARY, Store(Path(store)), "cpu", 1, Case(**fields))
             file.write(encode(record) + "\n")
             file.flush()
 

@@ -5,11 +5,11 @@ import re
 from pathlib import Path
 
 from madl.errors import WrongCommand
-from madl.files import read_text, write_atomically
+from madl.files import LIBRARY, read_text, write_atomically
 from madl.logbook.experiment import TUNING
 from madl.running.project import RESTORE, SITE_PAGES, Project
 
-MODEL = Path(__file__).resolve().parents[2] / "templates" / "new"
+MODEL = LIBRARY / "templates" / "new"
 OWN_LAB = 5  # the lab's number in ids of a student's own questions: 5.1, 5.2, …
 
 

@@ -18,7 +18,7 @@ from types import NoneType
 from typing import Any
 
 from madl.errors import MadlError, WrongCommand
-from madl.files import read_text
+from madl.files import LIBRARY, read_text
 from madl.logbook.experiment import TUNING, Experiment, Plan, Question, Requirement
 from madl.logbook.records import Case, Pending, Store, Unusable
 from madl.logbook.shapes import shown
@@ -41,7 +41,7 @@ def line_in(path: Path, error: BaseException) -> int | None:
 class Project:
     """One logbook: its folders, experiments and questions; by default, this repository's."""
 
-    root: Path = Path(__file__).resolve().parents[2]
+    root: Path = LIBRARY
     _loaded: dict[str, Experiment] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

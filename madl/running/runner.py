@@ -17,6 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from madl.errors import NO_MEMORY, NO_ROOM, MadlError, kind_and_line
+from madl.files import LIBRARY
 from madl.logbook import shapes
 from madl.logbook.experiment import Context
 from madl.logbook.records import Case, Record, Run, Store, Values, published_by_machine, register
@@ -295,4 +296,4 @@ def execute_on_worker(
 @functools.cache
 def _code_at_start() -> str:
     """Digest of the library as this process found it; a long-lived one keeps what it imported."""
-    return sources.digest_of_all(Path(__file__).parents[2])
+    return sources.digest_of_all(LIBRARY)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from madl.errors import MadlError
+from madl.files import LIBRARY
 from madl.machine import device
 from madl.running.project import Project
 from madl.site import cache
@@ -20,8 +21,7 @@ log = logging.getLogger(__name__)
 
 LAST_WORDS = 300  # characters of mkdocs' output
 SHOWN = 3  # of its warnings
-OURS = Path(__file__).resolve().parents[2]  # which need not be the project's root
-HOOKS = OURS / "madl" / "site" / "hooks.py"
+HOOKS = LIBRARY / "madl" / "site" / "hooks.py"
 SUMMARY = "site.txt"  # the summary of the site that there is, in `.madl`
 
 
@@ -71,7 +71,7 @@ def _why(output: str) -> str:
 def inputs_digest(project: Project, options: Mapping[str, Any]) -> str:
     """The digest of all that pages are made of: options, programs, code, templates, records."""
     values = [*sorted(options.items()), os.environ.get("SITE_URL"), *device.programs().items()]
-    paths = [OURS / name for name in ("cli.py", "kernels", "madl")]
+    paths = [LIBRARY / name for name in ("cli.py", "kernels", "madl")]
     paths += [project.root / name for name in ("mkdocs.yml", "docs/data", "experiments")]
     paths += [project.templates, project.state / "records", project.state / "examined"]
     paths += [Path(options[name]) for name in ("model", "dataset") if options.get(name)]

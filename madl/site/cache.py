@@ -6,6 +6,7 @@ of. So a file of another key, or a broken one, counts as none. In memory, `funct
 
 import contextlib
 import functools
+import glob
 import hashlib
 from collections.abc import Callable
 from importlib import metadata
@@ -13,14 +14,23 @@ from pathlib import Path
 
 from madl.files import write_atomically
 
+KEPT = 8  # files of a name: other profiles and earlier states, to which one may go back
+
 
 def memoized(folder: Path | None, name: str, key: str, make: Callable[[], str]) -> str:
-    """The text that `make` returns; from the folder if it is there for this name and key."""
+    """The text that `make` returns; from the folder if it is there for this name and key.
+
+    Of each name the folder keeps the `KEPT` that were made last.
+    """
     if folder is None:
         return make()
     file = folder / f"{name}-{key[:24]}.txt"
     if (text := read(file, key)) is None:
         write(file, key, text := make())
+        with contextlib.suppress(OSError):
+            old = folder.glob(f"{glob.escape(name)}-{'[0-9a-f]' * 24}.txt")
+            for stale in sorted(old, key=lambda path: path.stat().st_mtime)[:-KEPT]:
+                stale.unlink(missing_ok=True)
     return text
 
 

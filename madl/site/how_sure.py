@@ -149,5 +149,6 @@ def evidence_drawn(view: View, name: str) -> Markup:
     if number is None or estimate is None or estimate.interval is None:
         return Markup()
     words = f"{number.precise} {number.interval}"
-    value = float(format(estimate, ".17g"))
-    return intervals.drawn(value, estimate.interval, estimate.each, estimate.unit, words=words)
+    return intervals.drawn(
+        estimate.bare, estimate.interval, estimate.each, estimate.unit, words=words
+    )

@@ -187,7 +187,7 @@ class PageCalls:
     def picture(self) -> bytes:
         """The PNG for shared links to the page; words alone if no chart can be drawn."""
         words = (self.project.site_name, self.title(), self.description)
-        draw = functools.partial(share.picture, *words, cache=self.cache)
+        draw = functools.partial(share.picture, *words, id=self.page.name, cache=self.cache)
 
         def figure(name: str) -> bytes:
             return draw(self.page.view.shown[name])

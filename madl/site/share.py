@@ -16,6 +16,7 @@ from matplotlib import get_data_path
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from madl.files import LIBRARY
 from madl.logbook.charts import Chart, alt_text
 from madl.site import svg
 from madl.site.cache import digest, drawing_code_digest, memoized
@@ -31,7 +32,7 @@ MOST, FEW = 5, 4  # lines of the answer, and of the legend, at most
 SCALE = 1.55  # of the chart's own pixels, at most
 FAMILY = "DejaVu Sans"
 FONTS = Path(get_data_path()) / "fonts" / "ttf"
-STYLE = Path(__file__).parents[2] / "docs" / "assets" / "charts.css"
+STYLE = LIBRARY / "docs" / "assets" / "charts.css"
 COLORS = 64  # in the file, which then is a third as large
 LONGEST = 400  # characters of the picture in words, about where its readers cut
 
@@ -42,9 +43,12 @@ def path(stem: str) -> str:
 
 
 def picture(
-    site: str, heading: str, answer: str, chart: Chart | None, *, cache: Path | None
+    site: str, heading: str, answer: str, chart: Chart | None, *, id: str, cache: Path | None
 ) -> bytes:
-    """A page's picture as a PNG; read from the folder `cache` if nothing about it has changed."""
+    """A page's picture as a PNG; read from the folder `cache` if nothing about it has changed.
+
+    `id` is the page's.
+    """
     site, heading, answer = (text.replace("`", "") for text in (site, heading, answer))
     shown = svg.fingerprint(chart) if chart else ""
     css = STYLE.read_text("utf-8")
@@ -55,7 +59,7 @@ def picture(
         alt = f"{heading}: {answer} {alt_text(chart) if chart else ''}"
         return b64encode(_png(image, shorten(alt, LONGEST, placeholder=" …"))).decode()
 
-    return b64decode(memoized(cache, "share", key, make))
+    return b64decode(memoized(cache, f"{id}-share", key, make))
 
 
 def drawing(site: str, heading: str, answer: str, chart: Chart | None) -> str:

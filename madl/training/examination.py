@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from madl.errors import MadlError, WrongCommand, kind_and_line
-from madl.files import write_atomically
+from madl.files import LIBRARY, write_atomically
 from madl.logbook.experiment import CUT, EXPORT
 from madl.logbook.records import Params, digest_of
 from madl.machine import sources
@@ -64,7 +64,7 @@ def examined(state: Path, workload: Params) -> Examination:
     Raises:
         WrongCommand: nothing can be done with this model, or with these data.
     """
-    code = sources.digest_of_all(Path(__file__).parents[2])
+    code = sources.digest_of_all(LIBRARY)
     by, stored = _stored(state, workload)
     if stored and by == code:
         return stored
