@@ -26,9 +26,9 @@
   /* The grid of formats, turned: one part of a format runs across, the others down. */
   explain("grid", ({ figure, rows, set, choice }) => {
     const PARTS = ["element", "block", "scale"];
-    const TITLES = { e2m1: "FP4", int4: "INT4", 16: "16", 32: "32", row: "row", floor: "power, down", even: "power, even", e4m3: "E4M3", fp16: "FP16" };
+    const TITLES = { e2m1: "FP4", int4: "INT4", 16: "16", 32: "32", row: "row", floor: "2ⁿ, down", even: "2ⁿ, to even", e4m3: "E4M3", fp16: "FP16" };
     const NAMED = { MXFP4: ["e2m1", 32, "floor"], NVFP4: ["e2m1", 16, "e4m3"] };
-    const OF = { element: "elements", block: "values a scale", scale: "scale" };
+    const OF = { element: "elements", block: "values per scale", scale: "scale" };
     const titles = (row, parts) =>
       parts.map((part) => `${part === "block" ? "by " : ""}${TITLES[row[part]]}`).join(", ");
     const named = (row) =>
@@ -44,7 +44,7 @@
         const row = shown.find((row) => PARTS.every((part, i) => row[part] === parts[i]));
         return `${name} (${named(row)}) changes ${share(row)}`;
       });
-      set({ says: `Across: ${OF[across.value]}. ${told.join("; ")}.` });
+      set({ says: `${told.join("; ")}.` });
     };
     const operands = choice("In four bits", values("operands").map((name) => [name, name]), rows[0].operands, show);
     const across = choice("Across", PARTS.map((part) => [part, OF[part]]), "block", show);
@@ -92,9 +92,8 @@
         dead.set(part.dataset.format, count);
         set({ [`dead ${part.dataset.format}`]: `${count} of ${own.length} become zero` });
       }
-      const order = [...dead].sort((a, b) => b[1] - a[1]);
-      const [[worst, most], [best, least]] = [order[0], order.reduce((a, b) => (b[1] < a[1] ? b : a))];
-      set({ says: `${worst} loses ${most} of the neighbours, ${best} ${least}.` });
+      const [best, least] = [...dead].reduce((a, b) => (b[1] < a[1] ? b : a));
+      set({ says: `${best} turns fewest values into zero, ${least}.` });
     };
     const at = slider("One value", { min: 0, max: factors.length - 1, value: 6, said: (i) => `${factors[i] < 10 ? factors[i].toFixed(1) : Math.round(factors[i])} × the largest` }, show);
     show();
