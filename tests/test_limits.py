@@ -33,6 +33,7 @@ def page(**changed: str) -> str:
 
 def test_a_short_page_passes_and_figures_code_and_what_is_folded_do_not_count():
     assert limits.problems(page()) == []
+    assert limits.problems(page(answer="From −1 [−2, 0.5] to 2 [1, 3.5] and 3 [2, 5].")) == []
     assert limits.problems(f"<p>{words(2000)}</p>") == []
     left_out = "".join(
         f"<{tag}>{words(400)}</{tag}>" for tag in ("pre", "details", "figure", "table")

@@ -104,8 +104,7 @@ def pair(theirs: float, ours: float, text: str) -> Markup:
 
 def boundaries(contrast: Contrast) -> dict[float, str]:
     """Effects that data are tested against, by name: no difference, the margins."""
-    equal = "as fast" if contrast.comparison.unit is Unit.TIMES else "no difference"
-    return {0.0: equal} | {at: "margin" for at in contrast.boundaries if at}
+    return {0.0: "no difference"} | {at: "margin" for at in contrast.boundaries if at}
 
 
 def _zone(contrast: Contrast, axis: Axis) -> Markup:

@@ -1,7 +1,8 @@
 """How much a page may say, counted in its built HTML: a reader has ten seconds, then two minutes.
 
 Figures, code and folded sections (`<details>`) are left out of a page's counts; folded sections
-have a limit of their own. Tables are limited in rows and columns, not in words.
+have a limit of their own. An interval in brackets is part of its number. Tables are limited in rows
+and columns, not in words.
 """
 
 import re
@@ -28,6 +29,7 @@ _NO_WORDS = re.compile(r"<(svg|script)\b.*?</\1>", re.DOTALL)  # most of a page'
 _LONG = ("register", "explorer")  # classes of tables without a limit
 _NUMBER = re.compile(r"(?<![\w.])[−+]?\d[\d.,]*(?![\w])")
 _WORD = re.compile(r"[^\W\d_][\w’'-]*|\d[\d.,]*")
+_INTERVAL = re.compile(r"\s\[[−\d][^\]]*\]")
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9“])")
 
 
@@ -97,5 +99,5 @@ def _counting(article: Tag) -> Tag:
 
 
 def _text(tag: Tag) -> str:
-    """The tag's text on one line."""
-    return " ".join(tag.get_text(" ").split())
+    """The tag's text on one line, without intervals."""
+    return _INTERVAL.sub("", " ".join(tag.get_text(" ").split()))
