@@ -9,7 +9,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from madl.running.project import Project
-from madl.site import limits
+from madl.site import limits, templates
 from madl.site.page import PageCalls
 from madl.site.prose import VERDICTS
 from tests.synthetic import evidence
@@ -26,19 +26,19 @@ def words(n: int, *, every: int = 20) -> str:
     return " ".join(" ".join(part) + "." for part in parts)
 
 
-def page(**changed: str) -> str:
+def page_of(**changed: str) -> str:
     parts = {"answer": "Short.", "lead": "Short.", "why": "Short.", "more": ""}
     return FORM.format(**{**parts, **changed})
 
 
 def test_a_short_page_passes_and_figures_code_and_what_is_folded_do_not_count():
-    assert limits.problems(page()) == []
-    assert limits.problems(page(answer="From −1 [−2, 0.5] to 2 [1, 3.5] and 3 [2, 5].")) == []
+    assert limits.problems(page_of()) == []
+    assert limits.problems(page_of(answer="From −1 [−2, 0.5] to 2 [1, 3.5] and 3 [2, 5].")) == []
     assert limits.problems(f"<p>{words(2000)}</p>") == []
     left_out = "".join(
         f"<{tag}>{words(400)}</{tag}>" for tag in ("pre", "details", "figure", "table")
     )
-    assert limits.problems(page(more=left_out)) == []
+    assert limits.problems(page_of(more=left_out)) == []
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,20 @@ def test_a_short_page_passes_and_figures_code_and_what_is_folded_do_not_count():
     ],
 )
 def test_what_is_too_much_is_said_in_one_line(changed, said):
-    found = limits.problems(page(**changed))
+    found = limits.problems(page_of(**changed))
     assert any(said in line for line in found), found
     assert all("\n" not in line for line in found)
 
 
+@pytest.mark.parametrize("block", ["answer", "lead"])
 @pytest.mark.parametrize("page", evidence(), ids=lambda page: page.name)
-def test_an_answer_is_short_whatever_the_verdicts(page):
+def test_answer_and_lead_are_short_whatever_the_verdicts(page, block):
     if not page.view.own:
         return
-    template = (Project().experiments / page.name / "page.md.j2").read_text()
-    block = template.partition("{% block answer %}")[2].partition("{% endblock %}")[0]
-    claims = re.findall(r'{% claim "(\w+)" %}', block)
+    project = Project()
+    template = (project.experiments / page.name / "page.md.j2").read_text()
+    text = template.partition(f"{{% block {block} %}}")[2].partition("{% endblock %}")[0]
+    claims = re.findall(r'{% claim "(\w+)" %}', text)
     for verdicts in product(VERDICTS, repeat=len(claims)):
         view = copy.copy(page.view)
         judged = dict(zip(claims, verdicts))
@@ -83,7 +85,9 @@ def test_an_answer_is_short_whatever_the_verdicts(page):
             name: replace(one, verdict=judged.get(name, one.verdict))
             for name, one in page.view.results.items()
         }
-        said = PageCalls(Project(), replace(page, view=view)).answer
-        text = BeautifulSoup(re.sub("`[^`]*`", "", said), "html.parser").get_text()
-        form = FORM.format(answer=text, lead="Short.", why="Short.", more="")
-        assert limits.problems(form) == [], verdicts
+        calls = PageCalls(project, replace(page, view=view))
+        names = calls.variables(elsewhere=True)
+        said = templates.render_block(project, calls.template, block, names)
+        said = BeautifulSoup(re.sub("`[^`]*`", "", said), "html.parser").get_text()
+        found = limits.problems(page_of(**{block: said}))  # all on one line: not its paragraphs
+        assert [line for line in found if not line.startswith("a paragraph")] == [], verdicts
