@@ -27,10 +27,12 @@ test-all: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -m ""
 
 bare: $(VENV)/.dev  # what depends on programs, once more with all of them hidden
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.machine -rs -m "outside and not slow" -n auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.machine -rs -m "outside and not slow" -n auto --dist loadfile \
+		$$(grep -l "mark\.outside" tests/test_*.py)
 
 faults: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults -n auto --dist worksteal \
+		$$(grep -rl "mark\.faults" tests --include="test_*.py")
 
 lint: $(VENV)/.dev
 	$(LINT)

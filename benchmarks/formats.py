@@ -103,8 +103,9 @@ def main(budget_s: float, processes: int, threads: int, publish: bool) -> None:
     print(f"\nshare of the machine that other processes used meanwhile: {contention}")
     if publish:
         machine = f"{device.host_label()}, {threads} threads"
+        peers = {peer: device.version(peer) for peer in PEERS}
         path = benchmarks.publish(
-            "formats", rows, machine=machine, peers=PEERS, contention=contention
+            "formats", rows, machine=machine, peers=peers, contention=contention
         )
         print(f"wrote {path}")
 

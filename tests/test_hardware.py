@@ -44,9 +44,15 @@ def fp32(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
+def distinct(lanes: int) -> list[str]:
+    """Names of units that are different ones with so few lanes, to which blocks are cut."""
+    made = {name: units.unit_named(name, lanes) for name in units.UNITS}
+    return [name for i, name in enumerate(made) if made[name] not in [*made.values()][:i]]
+
+
 @needs_yosys
 @needs_compiler
-@pytest.mark.parametrize("name", units.UNITS)
+@pytest.mark.parametrize("name", distinct(lanes=8))
 def test_every_result_has_the_bits_of_the_definition_and_lies_within_the_bound(name):
     unit = units.unit_named(name, 8)
     x = torch.randn(2, 48, generator=torch.Generator().manual_seed(2))

@@ -3,7 +3,9 @@
 import itertools
 import json
 import os
+import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -85,29 +87,49 @@ def test_an_artifact_is_built_once_and_whole_and_what_a_killed_builder_left_goes
     assert len(built) == 2
 
 
-@pytest.mark.parametrize("last", range(10))
-def test_a_builder_that_is_killed_at_any_write_leaves_nothing_that_stays(tmp_path, last):
-    code = """
+WRITES = 10  # of a builder, and more
+KILLED = """
 import os, sys
 from pathlib import Path
 from madl.logbook.records import Store
-calls = iter(range(100))
-def dies(does):
-    return lambda *args: os.kill(os.getpid(), 9) if next(calls) == int(sys.argv[2]) else does(*args)
-os.fsync, os.replace = dies(os.fsync), dies(os.replace)
+
 def build(folder):
     folder.mkdir()
     (folder / "weights").write_text("w")
-Store(Path(sys.argv[1])).artifact("model", build)
+
+def dies(does):
+    return lambda *args: os.kill(os.getpid(), 9) if next(calls) == last else does(*args)
+
+fsync, replace = os.fsync, os.replace
+for last in range(int(sys.argv[2])):
+    if not (child := os.fork()):
+        calls = iter(range(100))
+        os.fsync, os.replace = dies(fsync), dies(replace)
+        Store(Path(sys.argv[1], str(last))).artifact("model", build)
+        os._exit(0)
+    print(os.waitpid(child, 0)[1])
 """
-    assert python("-c", code, tmp_path, str(last)).returncode in (-9, 0)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory) -> Path:
+    """A folder of folders: in each a builder was killed at its n-th write, or has fewer."""
+    folder = tmp_path_factory.mktemp("killed")
+    done = python("-c", KILLED, folder, str(WRITES), check=True)
+    assert {*map(int, done.stdout.split())} == {0, signal.SIGKILL}
+    return folder
+
+
+@pytest.mark.parametrize("last", range(WRITES))
+def test_a_builder_that_is_killed_at_any_write_leaves_nothing_that_stays(killed, last):
+    folder = killed / str(last)
 
     def build(folder):
         folder.mkdir()
         (folder / "weights").write_text("w")
 
-    assert (Store(tmp_path).artifact("model", build) / "weights").read_text() == "w"
-    left = {path.name for path in (tmp_path / "artifacts").iterdir()}
+    assert (Store(folder).artifact("model", build) / "weights").read_text() == "w"
+    left = {path.name for path in (folder / "artifacts").iterdir()}
     assert left == {"model", "model.lock", "model.stamp"}
 
 

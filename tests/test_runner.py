@@ -173,13 +173,12 @@ def stored(plan) -> list[Path]:
 
 
 def test_a_kill_in_the_middle_of_a_case_loses_only_that_case(plan, cli, tmp_path):
-    arguments = ("run", "--jobs", "2")
-    run = cli(*arguments, TOY_SLOW="2")
+    run = cli("run", "--jobs", "2", TOY_SLOW="2")
     wait_for(lambda: 2 in executed(tmp_path) and len(stored(plan)) == 3)
     run.send_signal(signal.SIGKILL)
     run.wait()
     assert len(stored(plan)) == 3
-    assert cli(*arguments).wait() == 0
+    assert cli("run", "--jobs", "1").wait() == 0
     assert {x: executed(tmp_path).count(x) for x in range(4)} == {0: 1, 1: 1, 2: 2, 3: 1}
     assert own(plan).is_complete("toy")
 

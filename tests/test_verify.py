@@ -13,7 +13,7 @@ from madl.logbook import equivalences
 from madl.logbook.records import Case, Store, decode
 from madl.running import verify as verifying
 from madl.running.project import Project
-from tests.conftest import ROOT, a_record, a_run, python, skeleton
+from tests.conftest import ROOT, a_record, a_run, python, skeleton, without_torch
 
 PAGE = """
 from madl.logbook.experiment import Experiment
@@ -43,17 +43,27 @@ def study(how, x, ctx):
 '''
 
 
-@pytest.fixture
-def repository(tmp_path, no_torch, monkeypatch):
-    root = skeleton(tmp_path / "repository", "powers", PAGE, "# {{ title() }}")
+@pytest.fixture(scope="module")
+def measured_once(tmp_path_factory):
+    """A repository that is committed, and its records."""
+    folder = tmp_path_factory.mktemp("powers")
+    root = skeleton(folder / "repository", "powers", PAGE, "# {{ title() }}")
     (root / "experiments" / "powers" / "study.py").write_text(STUDY)
     ignored = shutil.ignore_patterns("__pycache__", "cells")
     for name in ("madl", "kernels"):
         shutil.copytree(ROOT / name, root / name, ignore=ignored)
     (root / ".gitignore").write_text(".madl\n__pycache__\n")
-    monkeypatch.setenv("PYTHONPATH", str(no_torch))
     commit(root)
+    without_torch(folder)
+    measure(root, folder)
     return root
+
+
+@pytest.fixture
+def repository(tmp_path, no_torch, monkeypatch, measured_once):
+    """The same in a folder of its own."""
+    monkeypatch.setenv("PYTHONPATH", str(no_torch))
+    return shutil.copytree(measured_once, tmp_path / "repository")
 
 
 def commit(root):
@@ -62,21 +72,19 @@ def commit(root):
         subprocess.run(["git", *command], cwd=root, check=True)
 
 
-def measure(root, tmp_path, monkeypatch):
-    """Records of all cases, as the code that is there gives them."""
-    project = Project(root)
+def measure(root, folder):
+    """Put records of all cases into the store, as the code that is there gives them."""
     cases = [
         Case(experiment="powers", params={"how": how, "x": x})
         for how in ("square", "cube", "timed")
         for x in range(4)
     ]
-    (tmp_path / "cases").write_text(json.dumps([dataclasses.asdict(case) for case in cases]))
-    names = [str(tmp_path / name) for name in ("cases", "store", "records")]
-    path = f"{root}:{tmp_path / 'lib'}"
+    (folder / "cases").write_text(json.dumps([dataclasses.asdict(case) for case in cases]))
+    names = [str(folder / name) for name in ("cases", "store", "records")]
+    path = f"{root}:{folder / 'lib'}"
     python("-m", "madl.running.cases", *names, "1", cwd=root, check=True, PYTHONPATH=path)
-    for line in (tmp_path / "records").read_text().splitlines():
-        Store(project.state).put(decode(line, "here"))
-    return project
+    for line in (folder / "records").read_text().splitlines():
+        Store(Project(root).state).put(decode(line, "here"))
 
 
 SCENARIOS = {  # edit → told, number of differences, lines not executed
@@ -93,10 +101,7 @@ SCENARIOS = {  # edit → told, number of differences, lines not executed
 
 
 @pytest.mark.parametrize("edit", SCENARIOS)
-def test_changed_code_is_held_against_the_code_of_the_evidence(
-    repository, tmp_path, monkeypatch, edit
-):
-    project = measure(repository, tmp_path, monkeypatch)
+def test_changed_code_is_held_against_the_code_of_the_evidence(repository, edit):
     study = repository / "experiments" / "powers" / "study.py"
     assert edit[0] in STUDY
     study.write_text(STUDY.replace(*edit, 1))
@@ -112,7 +117,7 @@ def test_changed_code_is_held_against_the_code_of_the_evidence(
     assert found.holds == (num_different == num_missed == 0)
     assert not found.unstable
     assert found.drawn_from == 8  # none of the timed
-    data = project.docs / "data"
+    data = Project(repository).docs / "data"
     assert equivalences.read(data, "powers") == [found]
     assert equivalences.known(data, "powers", found.before, found.after) == found
     codes = {found.before, found.after}
@@ -123,11 +128,11 @@ def test_changed_code_is_held_against_the_code_of_the_evidence(
     )
 
 
-def test_nothing_is_proved_by_code_that_differs_from_itself(repository, tmp_path, monkeypatch):
+def test_nothing_is_proved_by_code_that_differs_from_itself(repository, tmp_path):
     study = repository / "experiments" / "powers" / "study.py"
     study.write_text(STUDY.replace('"n": x', '"n": time.time()'))
     commit(repository)
-    measure(repository, tmp_path, monkeypatch)
+    measure(repository, tmp_path)
     study.write_text(study.read_text().replace("x * x\n", "x**2\n"))
     (state,) = verifying.earlier_states(Project(repository), ["powers"])
     found = verifying.verify(Project(repository), state, num_cases=2)
@@ -136,21 +141,20 @@ def test_nothing_is_proved_by_code_that_differs_from_itself(repository, tmp_path
     assert not found.holds
 
 
-def test_only_experiments_that_there_are_can_be_verified(repository, tmp_path, monkeypatch):
-    project = measure(repository, tmp_path, monkeypatch)
+def test_only_experiments_that_there_are_can_be_verified(repository):
     gone = a_record(case=Case(experiment="powers_tuning", params={"x": 1}))
-    Store(project.state).put(gone)  # of a page that tuned, once
+    Store(Project(repository).state).put(gone)  # of a page that tuned, once
     assert verifying.earlier_states(Project(repository), ["powers"]) == []
     with pytest.raises(MadlError, match="power.*powers"):
         verifying.earlier_states(Project(repository), ["power"])
 
 
 @pytest.mark.parametrize("why", ["never committed", "of a commit that is not here"])
-def test_code_that_no_commit_holds_is_not_verified(repository, tmp_path, monkeypatch, why):
+def test_code_that_no_commit_holds_is_not_verified(repository, tmp_path, why):
     study = repository / "experiments" / "powers" / "study.py"
     if why == "never committed":
         study.write_text(STUDY.replace("x * x\n", "x + x\n"))
-    project = measure(repository, tmp_path, monkeypatch)
+        measure(repository, tmp_path)
     study.write_text(STUDY.replace("x * x\n", "x**2\n"))
     (state,) = verifying.earlier_states(Project(repository), ["powers"])
     if why != "never committed":
@@ -158,7 +162,7 @@ def test_code_that_no_commit_holds_is_not_verified(repository, tmp_path, monkeyp
         commit(repository)
     with pytest.raises(MadlError, match="not to be verified: .* run it again"):
         verifying.verify(Project(repository), state, num_cases=5)
-    assert equivalences.read(project.docs / "data", "powers") == []
+    assert equivalences.read(Project(repository).docs / "data", "powers") == []
 
 
 def test_a_draw_holds_each_kind_and_depends_on_both_codes():

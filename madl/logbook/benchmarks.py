@@ -16,7 +16,6 @@ from madl.files import LIBRARY, read_text, write_atomically
 from madl.logbook.arms import TimedArm
 from madl.logbook.records import Pending, Row
 from madl.logbook.values import per_cent
-from madl.machine import device
 
 KEPT = 40  # samples kept of a variant over all its processes, evenly spaced in time
 ROOT = Path(os.environ.get("MADL_ROOT") or LIBRARY)
@@ -28,18 +27,17 @@ def publish(
     rows: Sequence[Mapping[str, Any]],
     *,
     machine: str,
-    peers: Sequence[str] | Mapping[str, str],
+    peers: Mapping[str, str],
     contention: float | None,
 ) -> Path:
     """Write rows, with the machine, versions and today's date, as `docs/data/benchmarks/NAME.json`.
 
-    `peers` are the compared packages, or their versions by name; `contention` is the share (0…1) of
+    `peers` are versions of what is compared, by name; `contention` is the share (0…1) of
     the machine that others used. Returns the path.
     """
-    known = isinstance(peers, Mapping)
     run = {
         "machine": machine,
-        "versions": dict(peers) if known else {peer: device.version(peer) for peer in peers},
+        "versions": dict(peers),
         "date": datetime.now(UTC).date().isoformat(),
         "contention": contention,
     }

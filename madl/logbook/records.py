@@ -18,11 +18,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, NoReturn, TypeVar, cast, overload
+from typing import Any, Literal, NoReturn, TypeVar, cast
 
 from filelock import FileLock
 
@@ -143,24 +143,27 @@ def none_if_pending(make: Callable[..., T], *args: Any, **where: Scalar) -> T | 
 PLACES = {"cpu": "CPU", "cuda": "CUDA GPU"}
 
 
-class Records(Sequence[Record]):
+class Records(tuple[Record, ...]):
     """The results that claims, charts and plans read, and the planned cases that have none.
 
     A model's test outcomes are read through `arms.arm`.
     """
 
-    def __init__(
-        self,
+    missing: tuple[Case, ...]
+    _tuning: "Records | None"
+    _further: tuple[Record, ...]
+
+    def __new__(
+        cls,
         records: Iterable[Record] = (),
         missing: Iterable[Case] = (),
         *,
         tuning: "Records | None" = None,
         further: Iterable[Record] = (),
-    ) -> None:
-        self._records = tuple(records)
-        self.missing = tuple(missing)
-        self._tuning = tuning
-        self._further = tuple(further)
+    ) -> "Records":
+        made = super().__new__(cls, records)
+        made.missing, made._tuning, made._further = tuple(missing), tuning, tuple(further)
+        return made
 
     @property
     def tuning(self) -> "Records":
@@ -172,19 +175,6 @@ class Records(Sequence[Record]):
         """These, and those of further seeds and sittings, on which primary claims are judged, too;
         none in what claims read."""
         return Records((*self, *self._further), self.missing, tuning=self._tuning)
-
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Record]: ...
-    def __getitem__(self, index: int | slice) -> Record | Sequence[Record]:
-        return self._records[index]
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self._records)
 
     def where(self, **params: Scalar) -> "Records":
         """The records whose parameters have these values."""

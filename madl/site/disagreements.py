@@ -41,18 +41,16 @@ def run_name(view: View) -> str:
     return ", ".join(filter(None, parts))
 
 
-def runs(page: Page) -> dict[str, View]:
-    """The page's view and the others by their runs' names; of two by one name, the shown one."""
+def other_runs(page: Page, claim: str) -> Iterator[OtherRun]:
+    """Every other run of a primary claim that the page's own run has measured.
+
+    Of two runs by one name it is the first.
+    """
+    own = page.view.measured.get(claim)
     by_name: dict[str, View] = {}
     for view in (page.view, *page.others):
         by_name.setdefault(run_name(view), view)
-    return by_name
-
-
-def other_runs(page: Page, claim: str) -> Iterator[OtherRun]:
-    """Every other run of a primary claim that the page's own run has measured."""
-    own = page.view.measured.get(claim)
-    others = [view for view in runs(page).values() if view is not page.view]
+    others = [view for view in by_name.values() if view is not page.view]
     others = [view for view in others if claim in view.measured] if own else []
     for view in others:
         level = 1 - ALPHA / len(others)

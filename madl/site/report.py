@@ -240,7 +240,7 @@ def _archive(records: Sequence[Record]) -> bytes:
     """
     lines: dict[str, None] = {}
     for record in records:
-        values = json.loads(encode(record), parse_float=_short)
+        values = json.loads(encode(record), parse_float=lambda text: float(f"{float(text):.4g}"))
         lines[json.dumps({"key": record.case.key, **values}, **DENSE)] = None
     texts = {"cases.jsonl": "\n".join([*lines, ""]), "fields.txt": FIELDS}
     archive = io.BytesIO()
@@ -248,11 +248,6 @@ def _archive(records: Sequence[Record]) -> bytes:
         for name, text in texts.items():
             file.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
     return archive.getvalue()
-
-
-def _short(written: str) -> float:
-    """A fraction of JSON, to four digits."""
-    return float(f"{float(written):.4g}")
 
 
 def _remove_stale(docs: Path, written: set[Path]) -> None:
@@ -318,7 +313,9 @@ def _site_names(
         "ledger_table": functools.partial(_ledger_table, state, shown),
         "totals": functools.partial(_totals, state, rendered),
         "registered": functools.partial(_registration, state, answered),
-        "replication_table": functools.partial(_replication_table, answered),
+        "replication_table": lambda: (
+            tables.markdown(rows) if (rows := replication.rows(answered)) else ""
+        ),
         "linked": functools.partial(_link_or_text, plan.project.docs, paths),
     }
 
@@ -408,11 +405,6 @@ def _over_all(pages: Sequence[Page]) -> str:
         f" If all {len(results)} measured claims are one family, {len(kept)} of {len(decided)} "
         f"stay decided{falls}."
     )
-
-
-def _replication_table(pages: Sequence[Page]) -> str:
-    rows = replication.rows(pages)
-    return tables.markdown(rows) if rows else ""
 
 
 def _ledger_table(state: Ledger, shown: Mapping[str, PageCalls]) -> str:

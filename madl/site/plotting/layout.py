@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
 import matplotlib
@@ -341,14 +340,13 @@ def _ends(panel: Panel) -> dict[str, tuple[float, float, float]]:
 
 def _apart(places: Sequence[float]) -> list[float]:
     """How far to move ascending places so that neighbours are a text line apart: least squares."""
-    pools: list[list[float]] = []  # of names that touch: where each wants its pool to begin
-    for i, place in enumerate(places):
-        pools.append([place - i * LINE])
-        while len(pools) > 1 and fmean(pools[-2]) > fmean(pools[-1]):
-            last = pools.pop()
-            pools[-1] += last
-    begins = [fmean(pool) for pool in pools for _ in pool]
-    return [begin + i * LINE - place for i, (begin, place) in enumerate(zip(begins, places))]
+    from scipy.optimize import isotonic_regression  # which few charts need
+
+    if not places:
+        return []
+    wanted = [place - i * LINE for i, place in enumerate(places)]
+    begins = isotonic_regression(wanted).x
+    return [float(begin - at) for begin, at in zip(begins, wanted)]
 
 
 def _name_end(panel: Panel, name: str, x: float, y: float, up: float) -> None:
