@@ -26,7 +26,7 @@
   /* The grid of formats, turned: one part of a format runs across, the others down. */
   explain("grid", ({ figure, rows, set, choice }) => {
     const PARTS = ["element", "block", "scale"];
-    const TITLES = { e2m1: "FP4", int4: "INT4", 16: "16", 32: "32", row: "row", floor: "2ⁿ, down", even: "2ⁿ, to even", e4m3: "E4M3", fp16: "FP16" };
+    const TITLES = { e2m1: "FP4", int4: "INT4", 16: "16", 32: "32", row: "row", floor: "2ⁿ, floor", even: "2ⁿ, even", e4m3: "E4M3", fp16: "FP16" };
     const NAMED = { MXFP4: ["e2m1", 32, "floor"], NVFP4: ["e2m1", 16, "e4m3"] };
     const OF = { element: "elements", block: "values per scale", scale: "scale" };
     const titles = (row, parts) =>

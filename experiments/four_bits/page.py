@@ -6,6 +6,7 @@ of FP32's answers they change. The tuning seed chooses how many inputs a rotatio
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -17,7 +18,7 @@ from madl.logbook.charts import Chart, category, drawn_share, intervals, percent
 from madl.logbook.claims import Contrast, contrast
 from madl.logbook.drawing import Panel, field, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, Sourced, exact, of_all, sourced
+from madl.logbook.numbers import ExactValue, Sourced, exact, sourced
 from madl.logbook.records import Params, Pending, Records, Row
 from madl.logbook.values import Estimate, Unit, number
 from madl.training import baseline
@@ -269,17 +270,17 @@ page.numbers(
     shorter_alone=shorter_blocks_alone,
     channels=lambda r: exact(design.OUTLIER_CHANNELS),
     factor=lambda r: exact(FARTHEST[1], unit="standard deviations"),
-    fp32_right=of_all(fp32),
-    mxfp4_right=of_all(named, name="MXFP4"),
-    mxfp4=of_all(changed_by, name="MXFP4"),
-    nvfp4=of_all(changed_by, name="NVFP4"),
-    int4=of_all(changed_by, name="INT4"),
-    int4_row=of_all(changed_in, element="int4", block="row", scale="fp16"),
-    floor_16=of_all(changed_in, element="e2m1", block=16, scale="floor"),
-    mxfp4_outliers=of_all(changed_by, name="MXFP4", outliers=FARTHEST),
-    smooth=of_all(changed_by, name="MXFP4", method=design.SMOOTH, outliers=FARTHEST),
-    nvfp4_outliers=of_all(changed_by, name="NVFP4", outliers=FARTHEST),
-    nvfp4_rotated=of_all(changed_by, name="NVFP4", method=ROTATION, outliers=FARTHEST),
+    fp32_right=fp32,
+    mxfp4_right=partial(named, name="MXFP4"),
+    mxfp4=partial(changed_by, name="MXFP4"),
+    nvfp4=partial(changed_by, name="NVFP4"),
+    int4=partial(changed_by, name="INT4"),
+    int4_row=partial(changed_in, element="int4", block="row", scale="fp16"),
+    floor_16=partial(changed_in, element="e2m1", block=16, scale="floor"),
+    mxfp4_outliers=partial(changed_by, name="MXFP4", outliers=FARTHEST),
+    smooth=partial(changed_by, name="MXFP4", method=design.SMOOTH, outliers=FARTHEST),
+    nvfp4_outliers=partial(changed_by, name="NVFP4", outliers=FARTHEST),
+    nvfp4_rotated=partial(changed_by, name="NVFP4", method=ROTATION, outliers=FARTHEST),
     even_fewer=even_changes_fewer,
     rotated=rotation,
     scaled_rotated=rotation_under_scaled_outliers,
@@ -294,7 +295,7 @@ TITLES = {"floor": "power, down", "even": "power, even", "e4m3": "E4M3", "fp16":
 PARTS = {  # of a format, by what it is called: value → its title
     "element": {"e2m1": "FP4", "int4": "INT4"},
     "block": {16: "16", 32: "32", "row": "row"},
-    "scale": {**TITLES, "floor": "2ⁿ, down", "even": "2ⁿ, to even"},
+    "scale": {**TITLES, "floor": "2ⁿ, floor", "even": "2ⁿ, even"},
 }
 KEPT = {"weight": "weights", "input": "inputs"}
 OF = {"element": "elements", "block": "values per scale", "scale": "scale"}
@@ -304,7 +305,7 @@ WIDE, HIGH, LEFT, ABOVE = 84, 32, 140, 40  # of a cell; of what stands left of a
 @page.chart
 def every(r: Records) -> Chart:
     """Answers changed by every format, with intervals: weights and inputs, and weights alone."""
-    rows, r = list[Row](), r.and_further
+    rows = list[Row]()
     for parts in design.FORMATS:
         arms = {it: rounded(r, *parts, operands=it) for it in (ALL, ALONE)}
         label = ", ".join(_titles(dict(zip(PARTS, parts, strict=True))))
@@ -388,11 +389,10 @@ def _named(row: Row) -> str:
 @page.drawing(panels=_grid_panels, alt=_grid_sentence, script="grid")
 def grid(r: Records) -> Sequence[Row]:
     """A row for each format and operands: the answers changed and their interval, in per cent."""
-    every = r.and_further
     return [
         {
             **dict(zip(PARTS, parts, strict=True)),
-            **{"operands": operands, **_shares(every, rounded(every, *parts, operands=operands))},
+            **{"operands": operands, **_shares(r, rounded(r, *parts, operands=operands))},
         }
         for operands, parts in product((ALL, ALONE), design.FORMATS)
     ]
@@ -424,11 +424,10 @@ def _repair_sentence(rows: Sequence[Row], outliers: Outliers = FARTHEST) -> str:
 @page.drawing(panels=_repair_panels, alt=_repair_sentence, script="repairs")
 def repairs(r: Records) -> Sequence[Row]:
     """A row for each outliers, method and format: the answers changed, in per cent."""
-    every = r.and_further
     return [
         {
             **{"format": name, "method": method, "outliers": _outliers_title(outliers)},
-            **_shares(every, named(every, name, method, outliers)),
+            **_shares(r, named(r, name, method, outliers)),
         }
         for outliers, methods in design.OUTLIERS.items()
         for method, name in product(methods, NAMED)
@@ -465,8 +464,7 @@ def operands(r: Records) -> Sequence[Row]:
 
 def _by_format(r: Records, **where: Any) -> Row:
     """The share of answers changed in each named format, with its interval, as text."""
-    every = r.and_further
-    return {name: f"{share_changed(every, named(every, name, **where)):i}" for name in NAMED}
+    return {name: f"{share_changed(r, named(r, name, **where)):i}" for name in NAMED}
 
 
 @page.table
@@ -494,7 +492,6 @@ def losses(r: Records) -> Sequence[Row]:
 @page.table
 def rules(r: Records) -> Sequence[Row]:
     """Answers changed by MXFP4 with its scale rounded by each rule, and how far they diverge."""
-    every = r.and_further
     ways = {
         **{"floor": "down (OCP)", "ceil": "always up", "even": "to even (torchao)"},
         "rceil": "up if the largest value would not fit (NVIDIA)",
@@ -502,11 +499,11 @@ def rules(r: Records) -> Sequence[Row]:
     return [
         {
             "the scale's exponent is rounded": title,
-            "answers changed": f"{share_changed(every, models):i}",
+            "answers changed": f"{share_changed(r, models):i}",
             "divergence": f"{number(models.mean('divergence'))} nats",
         }
         for rule, title in ways.items()
-        for models in [rounded(every, "e2m1", BLOCK, rule)]
+        for models in [rounded(r, "e2m1", BLOCK, rule)]
     ]
 
 
@@ -516,13 +513,14 @@ page.power(design.TRUTHS)
 # ---- the toy: a value grows, and its neighbours die ---------------------------------------------
 
 BAR, HEIGHT = 11.0, 64.0  # of the picture of a format: a value's width, all of its height
+IN_BLOCK = ("MXFP4", "NVFP4", "INT4")  # rounded to even, this block's scales are MXFP4's
 FIRST = 6  # of the factors, with which the picture opens: eight times the largest
 
 
 def _panels(rows: Sequence[Row]) -> list[Panel]:
     """The only panel: the block in every format, at the first factor; the page's script has all."""
     shown = _first(rows)
-    parts = "".join(_picture(name, [r for r in shown if r["format"] == name]) for name in NAMED)
+    parts = "".join(_picture(name, [r for r in shown if r["format"] == name]) for name in IN_BLOCK)
     return [Panel(title="", svg=f"{parts}\n{says(_sentence(shown))}", folded=False)]
 
 
@@ -554,7 +552,7 @@ def _grows(row: Row) -> bool:
 
 def _sentence(rows: Sequence[Row]) -> str:
     """The format that turns fewest values into zero."""
-    dead = {name: sum(_is_dead(r) for r in rows if r["format"] == name) for name in NAMED}
+    dead = {name: sum(_is_dead(r) for r in rows if r["format"] == name) for name in IN_BLOCK}
     best = min(dead, key=dead.__getitem__)
     return f"{best} turns fewest values into zero, {dead[best]}."
 
@@ -578,6 +576,7 @@ def block(r: Records) -> Sequence[Row]:
             "value": largest * factor if place == design.SHOWN_VALUE else values[place],
         }
         for name, by_factor in case.values["rounded"].items()
+        if name in IN_BLOCK
         for factor, block in zip(design.GROWTH, by_factor, strict=True)
         for place, rounded in enumerate(block)
     ]
