@@ -109,21 +109,24 @@ int64_t rows_of(const Tensor& x) {
 int32_t threads() { return int32_t(torch::stable::get_num_threads()); }
 
 madl::Grid grid_of(int64_t spacing, int64_t mantissa_bits, int64_t min_exponent, double low,
-                   double high, bool keep_inf, bool is_wide, int64_t block, int64_t top,
-                   int64_t scale_low, int64_t scale_high, bool nearest_power) {
-  return {int32_t(spacing), int32_t(mantissa_bits), int32_t(min_exponent),
-          keep_inf,         is_wide,                int32_t(block),
-          int32_t(top),     int32_t(scale_low),     int32_t(scale_high),
-          nearest_power,    float(low),             float(high)};
+                   double high, bool keep_inf, bool signed_zero, bool is_wide, int64_t block,
+                   int64_t scale_kind, int64_t top, int64_t scale_low, int64_t scale_high,
+                   int64_t carry) {
+  return {int32_t(spacing),   int32_t(mantissa_bits), int32_t(min_exponent), keep_inf,
+          signed_zero,        is_wide,                int32_t(block),        int32_t(scale_kind),
+          int32_t(top),       int32_t(scale_low),     int32_t(scale_high),   int32_t(carry),
+          float(low),         float(high)};
 }
 
 Tensor round_to_grid(const Tensor& x, int64_t spacing, int64_t mantissa_bits, int64_t min_exponent,
-                     double low, double high, bool keep_inf, bool is_wide, int64_t block,
-                     int64_t top, int64_t scale_low, int64_t scale_high, bool nearest_power) {
+                     double low, double high, bool keep_inf, bool signed_zero, bool is_wide,
+                     int64_t block, int64_t scale_kind, int64_t top, int64_t scale_low,
+                     int64_t scale_high, int64_t carry) {
   STD_TORCH_CHECK(x.scalar_type() == ScalarType::Float,
                   "madl::round_to_grid takes float32; cast first");
-  const madl::Grid grid = grid_of(spacing, mantissa_bits, min_exponent, low, high, keep_inf,
-                                  is_wide, block, top, scale_low, scale_high, nearest_power);
+  const madl::Grid grid =
+      grid_of(spacing, mantissa_bits, min_exponent, low, high, keep_inf, signed_zero, is_wide,
+              block, scale_kind, top, scale_low, scale_high, carry);
   const Tensor from = dense(x);
   const Tensor y = empty_floats(shape_of(x));
   const int64_t count = x.numel(), columns = x.dim() ? x.size(-1) : 1;
@@ -137,8 +140,9 @@ Tensor round_to_grid(const Tensor& x, int64_t spacing, int64_t mantissa_bits, in
 // A negative spacing leaves x as it is.
 Tensor linear_bf16(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, int64_t spacing,
                    int64_t mantissa_bits, int64_t min_exponent, double low, double high,
-                   bool keep_inf, bool is_wide, int64_t block, int64_t top, int64_t scale_low,
-                   int64_t scale_high, bool nearest_power) {
+                   bool keep_inf, bool signed_zero, bool is_wide, int64_t block,
+                   int64_t scale_kind, int64_t top, int64_t scale_low, int64_t scale_high,
+                   int64_t carry) {
   STD_TORCH_CHECK(x.dim() > 0 && weight.dim() == 2 && x.scalar_type() == ScalarType::Float &&
                       has(weight, ScalarType::Float, {weight.size(0), x.size(-1)}),
                   "madl::linear_bf16: x and weight must be float32 and agree in the last dimension");
@@ -149,8 +153,9 @@ Tensor linear_bf16(const Tensor& x, const Tensor& weight, const MaybeTensor& bia
   STD_TORCH_CHECK(spacing < 0 || round_to_grid_kernel,
                   "madl::linear_bf16 rounds by madl::round_to_grid, which has no C++");
   const madl::Rounding rounding{
-      round_to_grid_kernel, grid_of(spacing, mantissa_bits, min_exponent, low, high, keep_inf,
-                                    is_wide, block, top, scale_low, scale_high, nearest_power)};
+      round_to_grid_kernel,
+      grid_of(spacing, mantissa_bits, min_exponent, low, high, keep_inf, signed_zero, is_wide,
+              block, scale_kind, top, scale_low, scale_high, carry)};
   const Tensor rows = dense(x), w = dense(weight);
   const MaybeTensor b = dense(bias);
   const Tensor y = empty_floats(with_columns(x, num_out));

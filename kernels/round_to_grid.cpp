@@ -126,6 +126,16 @@ struct Powers {
   }
 };
 
+// A format that has -0: what rounds to zero keeps its sign.
+template <class Round>
+struct KeepSign {
+  Round round;
+  explicit KeepSign(const Grid& g) : round(g) {}
+  float operator()(float x) const {
+    return bits_as<float>(bits_as<int32_t>(round(x)) | (bits_as<int32_t>(x) & ~kMagnitude));
+  }
+};
+
 template <class Round>
 struct KeepInfinity {
   Round round;
@@ -145,14 +155,52 @@ struct Scale {
   float inverse, scale;
 };
 
-inline Scale scale_of(int32_t largest, const Grid& g) {
-  const uint32_t half = g.nearest_power ? 1u << (kMantissa - 1) : 0;
-  const int32_t field = int32_t((uint32_t(largest) + half) >> kMantissa);
-  const int32_t exponent = std::min(std::max(field - kBias - g.top, g.scale_low), g.scale_high);
-  const bool is_nan = largest > kInfinity;
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  return {power_of_two(-exponent), is_nan ? nan : power_of_two(exponent)};
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// The scale of a block from the bits of its largest magnitude, by the kind of scale.
+struct PowerScale {
+  Grid g;
+  PowerScale(const Grid& grid, float) : g(grid) {}
+  Scale operator()(int32_t largest) const {
+    const int32_t field = int32_t((uint32_t(largest) + uint32_t(g.carry)) >> kMantissa);
+    const int32_t exponent = std::min(std::max(field - kBias - g.top, g.scale_low), g.scale_high);
+    return {power_of_two(-exponent), largest > kInfinity ? kNaN : power_of_two(exponent)};
+  }
+};
+
+Grid floats_of(int32_t mantissa_bits, int32_t min_exponent, float high) {
+  Grid g{};
+  g.mantissa_bits = mantissa_bits;
+  g.min_exponent = min_exponent;
+  g.high = high;
+  return g;
 }
+
+inline float over(int32_t largest, float high) {  // infinity counts as the largest float32
+  return bits_as<float>(std::min(largest, kInfinity - 1)) / high;
+}
+
+// Under the scale of the whole tensor, in torchao's order of operations.
+struct E4M3Scale {
+  float high, of_tensor, inverse;
+  Floating round;
+  E4M3Scale(const Grid& g, float tensor)
+      : high(g.high), of_tensor(tensor), inverse(1.0f / tensor), round(floats_of(3, -6, 448.0f)) {}
+  Scale operator()(int32_t largest) const {
+    const float scale = round(std::max(over(largest, high) / of_tensor, 0.015625f));
+    return {inverse / scale, largest > kInfinity ? kNaN : scale * of_tensor};
+  }
+};
+
+struct FP16Scale {
+  float high;
+  Floating round;
+  FP16Scale(const Grid& g, float) : high(g.high), round(floats_of(10, -14, 65504.0f)) {}
+  Scale operator()(int32_t largest) const {
+    const float scale = round(over(largest, high));
+    return {scale > 0.0f ? 1.0f / scale : 0.0f, largest > kInfinity ? kNaN : scale};
+  }
+};
 
 // The two loops over a block of kBlock values (0: `size`, known only at run time). Without the
 // pragma, GCC unrolls a block of 16 before it vectorises, and then does not: 5 times slower.
@@ -176,22 +224,22 @@ inline void round_block(const float* __restrict x, float* __restrict y, int64_t 
 // Blocks in a group: their scales are computed first, so that one does not wait for another.
 constexpr int kGroup = 32;
 
-template <int kBlock, class Round>
-void round_group(const float* x, float* y, int64_t count, int64_t block, const Grid& g,
+template <int kBlock, class Round, class ScaleOf>
+void round_group(const float* x, float* y, int64_t count, int64_t block, ScaleOf scale_of,
                  Round round) {
   int32_t largest[kGroup];
   Scale scales[kGroup];
   for (int64_t k = 0; k < count; ++k) largest[k] = largest_of<kBlock>(x + k * block, block);
-  for (int64_t k = 0; k < count; ++k) scales[k] = scale_of(largest[k], g);
+  for (int64_t k = 0; k < count; ++k) scales[k] = scale_of(largest[k]);
   for (int64_t k = 0; k < count; ++k)
     round_block<kBlock>(x + k * block, y + k * block, block, scales[k], round);
 }
 
 // Blocks first ... last - 1, counted along the rows; the last block of a row may be short.
-template <int kBlock, class Round>
+template <int kBlock, class Round, class ScaleOf>
 void round_blocks(const float* x, float* y, int64_t columns, int64_t first, int64_t last,
-                  const Grid grid, const Round round) {
-  const int64_t block = kBlock ? kBlock : grid.block;
+                  int64_t size_of_block, const ScaleOf scale_of, const Round round) {
+  const int64_t block = kBlock ? kBlock : size_of_block;
   const int64_t per_row = (columns + block - 1) / block;
   int64_t column = first % per_row * block;
   int64_t offset = first / per_row * columns + column;
@@ -200,9 +248,9 @@ void round_blocks(const float* x, float* y, int64_t columns, int64_t first, int6
     const int64_t count = std::min({int64_t(kGroup), last - first, std::max<int64_t>(whole, 1)});
     const int64_t size = whole ? count * block : columns - column;
     if (whole)
-      round_group<kBlock>(x + offset, y + offset, count, block, grid, round);
+      round_group<kBlock>(x + offset, y + offset, count, block, scale_of, round);
     else
-      round_group<0>(x + offset, y + offset, 1, size, grid, round);
+      round_group<0>(x + offset, y + offset, 1, size, scale_of, round);
     first += count;
     offset += size;
     column = column + size == columns ? 0 : column + size;
@@ -226,25 +274,49 @@ void in_chunks(int64_t size, int64_t chunk, int threads, const Work& work) {
   (void)threads;
 }
 
-template <class Round>
-void run(const float* x, float* y, int64_t rows, int64_t columns, const Grid& g, int threads) {
-  const Round round(g);
-  if (g.block == 0) {
-    in_chunks(rows * columns, chunk_of(rows * columns), threads, [&](int64_t first, int64_t last) {
-      round_elements(x + first, y + first, last - first, round);
-    });
-    return;
-  }
+template <class Round, class ScaleOf>
+void run_blocks(const float* x, float* y, int64_t rows, int64_t columns, const Grid& g, int threads,
+                const Round& round, const ScaleOf& scale_of) {
   const int64_t blocks = rows * ((columns + g.block - 1) / g.block);
   const int64_t chunk = std::max<int64_t>(1, chunk_of(rows * columns) / g.block);
   in_chunks(blocks, chunk, threads, [&](int64_t first, int64_t last) {
     if (g.block == 16)
-      round_blocks<16>(x, y, columns, first, last, g, round);
+      round_blocks<16>(x, y, columns, first, last, g.block, scale_of, round);
     else if (g.block == 32)
-      round_blocks<32>(x, y, columns, first, last, g, round);
+      round_blocks<32>(x, y, columns, first, last, g.block, scale_of, round);
     else
-      round_blocks<0>(x, y, columns, first, last, g, round);
+      round_blocks<0>(x, y, columns, first, last, g.block, scale_of, round);
   });
+}
+
+// By this the largest scale of a block is E4M3's largest. What is not finite does not count.
+float tensor_scale(const float* x, int64_t size, const Grid& g, int threads) {
+  int32_t largest = 0;
+#ifdef _OPENMP
+#pragma omp parallel for reduction(max : largest) num_threads(threads) if (size > 1 << 16)
+#endif
+  for (int64_t i = 0; i < size; ++i) {
+    const int32_t magnitude = bits_as<int32_t>(x[i]) & kMagnitude;
+    largest = std::max(largest, magnitude < kInfinity ? magnitude : 0);
+  }
+  (void)threads;
+  return std::max(bits_as<float>(largest) / (448.0f * g.high), any_power_of_two(-120));
+}
+
+template <class Round>
+void run(const float* x, float* y, int64_t rows, int64_t columns, const Grid& g, int threads) {
+  const Round round(g);
+  if (g.block == 0)
+    in_chunks(rows * columns, chunk_of(rows * columns), threads, [&](int64_t first, int64_t last) {
+      round_elements(x + first, y + first, last - first, round);
+    });
+  else if (g.scale_kind == madl::kE4M3)
+    run_blocks(x, y, rows, columns, g, threads, round,
+               E4M3Scale(g, tensor_scale(x, rows * columns, g, threads)));
+  else if (g.scale_kind == madl::kFP16)
+    run_blocks(x, y, rows, columns, g, threads, round, FP16Scale(g, 0.0f));
+  else
+    run_blocks(x, y, rows, columns, g, threads, round, PowerScale(g, 0.0f));
 }
 
 }  // namespace
@@ -261,10 +333,11 @@ extern "C" int madl_round_to_grid(const float* x, float* y, int64_t rows, int64_
     }
     case kFloating:
       if (g.keep_inf)
-        (g.is_wide ? run<KeepInfinity<FloatingWide>> : run<KeepInfinity<Floating>>)(
-            x, y, rows, columns, g, threads);
+        (g.is_wide ? run<KeepInfinity<KeepSign<FloatingWide>>>
+                   : run<KeepInfinity<KeepSign<Floating>>>)(x, y, rows, columns, g, threads);
       else
-        (g.is_wide ? run<FloatingWide> : run<Floating>)(x, y, rows, columns, g, threads);
+        (g.is_wide ? run<KeepSign<FloatingWide>> : run<KeepSign<Floating>>)(x, y, rows, columns, g,
+                                                                            threads);
       return 0;
     case kPowers:
       (g.keep_inf ? run<KeepInfinity<Powers>> : run<Powers>)(x, y, rows, columns, g, threads);

@@ -6,11 +6,12 @@
 namespace madl {
 
 enum Spacing : int32_t { kUniform = 0, kFloating = 1, kPowers = 2 };
+enum ScaleKind : int32_t { kPower = 0, kE4M3 = 1, kFP16 = 2 };
 
 // The fields of Grid and SharedScale in madl/formats/grid.py; block == 0 means no shared scale.
 struct Grid {
-  int32_t spacing, mantissa_bits, min_exponent, keep_inf, is_wide;
-  int32_t block, top, scale_low, scale_high, nearest_power;
+  int32_t spacing, mantissa_bits, min_exponent, keep_inf, signed_zero, is_wide;
+  int32_t block, scale_kind, top, scale_low, scale_high, carry;
   float low, high;
 };
 

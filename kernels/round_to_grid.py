@@ -33,8 +33,8 @@ def _check(x: Tensor, *fields: float) -> None:
 
 FIELDS = (
     *("int spacing", "int mantissa_bits", "int min_exponent", "float low", "float high"),
-    *("bool keep_inf", "bool is_wide", "int block", "int top", "int scale_low", "int scale_high"),
-    "bool nearest_power",
+    *("bool keep_inf", "bool signed_zero", "bool is_wide"),
+    *("int block", "int scale_kind", "int top", "int scale_low", "int scale_high", "int carry"),
 )
 
 round_to_grid = operators.define(

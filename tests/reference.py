@@ -13,21 +13,30 @@ from torch import Tensor
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-def nearest(x: np.ndarray, magnitudes: np.ndarray) -> np.ndarray:
-    """The nearest of ±magnitudes (ascending, zero first), a tie to the even position."""
+def nearest(x: np.ndarray, magnitudes: np.ndarray, *, signed: bool = False) -> np.ndarray:
+    """The nearest of ±magnitudes (ascending, zero first), a tie to the even position.
+
+    `signed`: what becomes zero keeps its sign.
+    """
     target = np.fmin(np.abs(x), magnitudes[-1])  # NaN too, which the caller puts back
     above = np.searchsorted(magnitudes, target)
     below = np.maximum(above - 1, 0)
     to_below, to_above = target - magnitudes[below], magnitudes[above] - target
     goes_below = (to_below < to_above) | ((to_below == to_above) & (below % 2 == 0))
     rounded = np.where(goes_below, magnitudes[below], magnitudes[above])
-    return np.where(x < 0, -rounded, rounded) + 0.0
+    return np.copysign(rounded, x) if signed else np.where(x < 0, -rounded, rounded) + 0.0
 
 
-def quantize(x: Tensor, magnitudes: np.ndarray, *, negative: np.ndarray | None = None) -> Tensor:
+def quantize(
+    x: Tensor,
+    magnitudes: np.ndarray,
+    *,
+    negative: np.ndarray | None = None,
+    signed: bool = False,
+) -> Tensor:
     """Every element on its own; `negative` where the magnitudes below zero are others."""
     flat = x.double().numpy()
-    rounded = nearest(flat, magnitudes)
+    rounded = nearest(flat, magnitudes, signed=signed)
     if negative is not None:
         rounded = np.where(flat < 0, nearest(flat, negative), rounded)
     return torch.from_numpy(np.where(np.isnan(flat), math.nan, rounded)).float()
@@ -40,6 +49,7 @@ def quantize_rows(
     block: int,
     scale_exponents: tuple[int, int],
     nearest_power: bool = False,
+    signed: bool = False,
 ) -> Tensor:
     """Block by block along the last dimension of a matrix."""
     rows = x.double().numpy()
@@ -49,7 +59,7 @@ def quantize_rows(
             part = row[start : start + block]
             shift = _scale_exponent(part, magnitudes, nearest_power)
             scale = 2.0 ** min(max(shift, scale_exponents[0]), scale_exponents[1])
-            out[i, start : start + block] = nearest(part / scale, magnitudes) * scale
+            out[i, start : start + block] = nearest(part / scale, magnitudes, signed=signed) * scale
     return torch.from_numpy(out).float()
 
 

@@ -1,7 +1,7 @@
-"""Formats in which a block of neighbours shares a scale that is a power of two.
+"""Formats in which a block of neighbours shares a scale.
 
-Each is an element format under a scale: 2^(floor(log2 of the block's largest magnitude) - exponent
-of the element's largest power of two), clamped to the exponents that the scale's bits can encode.
+Other than `RealScale`'s it is a power of two: 2^(floor(log2 of the block's largest magnitude) -
+exponent of the element's largest power of two), clamped to the exponents that its bits can encode.
 
 Source: OCP Microscaling Formats (MX) v1.0, section 6.3; MSFP, Darvish Rouhani et al. 2020
 (NeurIPS); block minifloat, Fox et al. 2021 (ICLR).
@@ -12,10 +12,11 @@ largest scale, and the rest of its block is rounded under that.
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from madl.formats.base import NumberFormat
 from madl.formats.fixed import SignMagnitude
-from madl.formats.grid import Grid, SharedScale, shared_scale
+from madl.formats.grid import ROW, Grid, Scale, ScaleRule, SharedScale, shared_scale
 from madl.formats.log import Logarithmic
 from madl.formats.minifloat import Minifloat
 
@@ -170,7 +171,7 @@ class BlockLog(Blocked):
     @property
     def shared(self) -> SharedScale:
         low, high = self.scale_exponents
-        return shared_scale(self.grid, block=self.block, low=low, high=high, nearest_power=True)
+        return shared_scale(self.grid, block=self.block, low=low, high=high, rule="nearest")
 
 
 class _Microscaling(Blocked):
@@ -228,6 +229,7 @@ class MXFloat(_Microscaling):
     exponent_width: int
     mantissa_width: int
     block: int = 32
+    rule: ScaleRule = "floor"  # OCP's; "rceil" is NVIDIA's
 
     def __post_init__(self) -> None:
         if (self.exponent_width, self.mantissa_width) not in _MX_ELEMENTS:
@@ -236,13 +238,23 @@ class MXFloat(_Microscaling):
                 f"MXFloat: unknown element e{self.exponent_width}m{self.mantissa_width}; "
                 f"known: {known}"
             )
+        if self.rule not in (rules := get_args(ScaleRule)):
+            raise ValueError(f"MXFloat: rule is one of {', '.join(rules)}, got {self.rule!r}")
         self.check_block()
 
     @property
     def name(self) -> str:
         element = f"e{self.exponent_width}m{self.mantissa_width}"
-        block = "" if self.block == 32 else f"(block={self.block})"
-        return f"mxfp{1 + self.exponent_width + self.mantissa_width}-{element}{block}"
+        changes = [f"block={self.block}"] * (self.block != 32) + [self.rule] * (
+            self.rule != "floor"
+        )
+        how = f"({','.join(changes)})" if changes else ""
+        return f"mxfp{1 + self.exponent_width + self.mantissa_width}-{element}{how}"
+
+    @property
+    def shared(self) -> SharedScale:
+        low, high = self.scale_exponents
+        return shared_scale(self.grid, block=self.block, low=low, high=high, rule=self.rule)
 
     @property
     def element(self) -> Minifloat:
@@ -254,6 +266,66 @@ class MXFloat(_Microscaling):
         return replace(grid, keep_inf=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealScale(Blocked):
+    """Elements of four bits under a scale that is no power of two: NVFP4, group-wise INT4.
+
+    The scale of a block is its largest magnitude over the largest element, rounded: to E4M3 under a
+    float32 for the whole tensor, by which the largest scale is 448, or to FP16. A block of `ROW`
+    is a row. A NaN makes its block NaN; infinities count as float32's largest.
+
+    Invariants: nearest and idempotent up to the rounding of the scale.
+
+    Raises:
+        ValueError: an element that is neither "e2m1" nor "int4", another scale, or block below 1.
+    """
+
+    element_name: Literal["e2m1", "int4"]
+    scale: Literal["e4m3", "fp16"]
+    block: int
+
+    def __post_init__(self) -> None:
+        if self.element_name not in _REAL_ELEMENTS or self.scale not in _REAL_SCALES:
+            raise ValueError(
+                f"RealScale: elements {', '.join(_REAL_ELEMENTS)} under scales "
+                f"{', '.join(_REAL_SCALES)}, got {self.element_name!r} and {self.scale!r}"
+            )
+        self.check_block()
+
+    @property
+    def name(self) -> str:
+        if (self.element_name, self.scale, self.block) == ("e2m1", "e4m3", 16):
+            return "nvfp4"
+        block = "row" if self.block == ROW else self.block
+        return f"{self.element_name}({self.scale},block={block})"
+
+    @property
+    def element(self) -> NumberFormat:
+        return _REAL_ELEMENTS[self.element_name]
+
+    @property
+    def scale_bits(self) -> int:
+        return 8  # of E4M3; the bits of FP16 are counted in `bits`
+
+    @property
+    def bits(self) -> float:
+        shared = 0 if self.block == ROW else {"e4m3": 8, "fp16": 16}[self.scale] / self.block
+        return self.element.bits + shared
+
+    @property
+    def shared(self) -> SharedScale:
+        return SharedScale(block=self.block, kind=_REAL_SCALES[self.scale])
+
+    @property
+    def exact_in_bf16(self) -> bool:
+        return False
+
+
+_REAL_ELEMENTS: dict[str, NumberFormat] = {
+    "e2m1": Minifloat(width=4, exponent_width=2),
+    "int4": SignMagnitude(width=4, frac_width=0),
+}
+_REAL_SCALES = {"e4m3": Scale.E4M3, "fp16": Scale.FP16}
 _MX_ELEMENTS = {
     (4, 3): Minifloat(width=8, exponent_width=4, specials="nan"),
     (5, 2): Minifloat(width=8, exponent_width=5, specials="ieee"),

@@ -6,6 +6,7 @@ Every rounding takes these: the definition in torch (`rounding`), and the C++ in
 import math
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
 
 Fields = tuple[int | float | bool, ...]
 MANTISSA = 23  # stored mantissa bits of float32
@@ -33,6 +34,7 @@ class Grid:
     low: float
     high: float
     keep_inf: bool = False  # infinities are representable
+    signed_zero: bool = False  # what rounds to zero keeps its sign
 
     @property
     def max_exponent(self) -> int:
@@ -55,39 +57,68 @@ class Grid:
         return has_few and step >= math.ldexp(1.0, 1 - BIAS)
 
 
+class Scale(IntEnum):
+    """The kinds of a block's scale; the C++ uses the same numbers."""
+
+    POWER = 0  # of two
+    E4M3 = 1  # a float of 8 bits under a float32 for the whole tensor, as in NVFP4
+    FP16 = 2
+
+
+ScaleRule = Literal["floor", "ceil", "rceil", "even", "nearest"]
+ROW = 1 << 30  # as a block: all of a row
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedScale:
-    """The scale that a block shares: 2^(exponent of the largest magnitude - top), clamped."""
+    """The scale that a block shares.
+
+    A power of two has the exponent of the largest magnitude less `top`, clamped; `carry` is added
+    to that magnitude's bits before, so that its exponent is rounded as the rule says. The others
+    are the largest magnitude over the grid's largest value, rounded to their format.
+    """
 
     block: int  # values
-    top: int
-    low: int  # exponents
-    high: int
-    nearest_power: bool = False  # of the power nearest to the largest magnitude, not of that below
+    kind: Scale = Scale.POWER
+    top: int = 0
+    low: int = 0  # exponents
+    high: int = 0
+    carry: int = 0
 
 
 def shared_scale(
-    grid: Grid, *, block: int, low: int, high: int, nearest_power: bool = False
+    grid: Grid, *, block: int, low: int, high: int, rule: ScaleRule = "floor"
 ) -> SharedScale:
     """The rule by which a block of values gets its power of two, for elements on `grid`.
 
-    The largest magnitude's exponent decides, rounded down or to the `nearest_power`. The scale's
-    own exponent stays within `low` … `high`, and where float32 holds every scaled element.
+    The largest magnitude decides by its exponent: rounded down (`floor`, OCP's), up (`ceil`), up
+    where the grid would not hold it otherwise (`rceil`, NVIDIA's), down after it was rounded to the
+    element's mantissa (`even`), or to the power that is `nearest`. The scale's own exponent stays
+    within `low` … `high`, and where float32 holds every scaled element.
     """
     top, smallest = grid.max_exponent, grid.min_exponent - grid.mantissa_bits
+    ones = (1 << MANTISSA) - 1
+    of_largest = round((math.frexp(grid.high)[0] * 2 - 1) * (1 << MANTISSA))  # mantissa's bits
+    is_uniform = grid.spacing is Spacing.UNIFORM
+    mantissa = top - grid.min_exponent if is_uniform else grid.mantissa_bits
+    carries: dict[ScaleRule, int] = {
+        **{"floor": 0, "ceil": ones, "rceil": ones - of_largest},
+        **{"even": 1 << (MANTISSA - 1 - mantissa), "nearest": 1 << (MANTISSA - 1)},
+    }
     return SharedScale(
         block=block,
         top=top,
         low=max(low, -BIAS, -149 - smallest),
         high=min(high, BIAS, BIAS - top),
-        nearest_power=nearest_power,
+        carry=carries[rule],
     )
 
 
 def operator_fields(grid: Grid, shared: SharedScale | None) -> Fields:
     """The arguments of the operator `madl::round_to_grid` after x; block 0 stands for no scale."""
-    s = shared or SharedScale(block=0, top=0, low=0, high=0)
+    s = shared or SharedScale(block=0)
     return (
         *(int(grid.spacing), grid.mantissa_bits, grid.min_exponent, grid.low, grid.high),
-        *(grid.keep_inf, grid.is_wide, s.block, s.top, s.low, s.high, s.nearest_power),
+        *(grid.keep_inf, grid.signed_zero, grid.is_wide),
+        *(s.block, int(s.kind), s.top, s.low, s.high, s.carry),
     )

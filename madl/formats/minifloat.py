@@ -61,6 +61,7 @@ class _FloatingPoint(NumberFormat):
             low=-largest,
             high=largest,
             keep_inf=keep_inf,
+            signed_zero=mantissa_bits > 0,
         )
 
     def decoded(self) -> Iterable[float] | None:

@@ -3,7 +3,8 @@
 The C++ in `kernels/` must equal the definition bit for bit.
 
 How: adding and subtracting 1.5·2^23 steps lets the adder round to a multiple of the step, ties to
-even, and returns +0 for what becomes zero; the step follows the exponent of the value itself.
+even, and returns +0 for what becomes zero; the step follows the exponent of the value itself. A
+format that has -0 gets the sign back.
 Shapes: any; blocks lie on the last dimension.
 Invariants: float32 in, float32 out; NaN stays NaN, and makes all that shares its scale NaN. A
 float16 or bfloat16 tensor is quantized in float32, and the result saturates to its dtype again:
@@ -24,7 +25,17 @@ from torch import Tensor
 
 from kernels import operators
 from kernels import round_to_grid as cpp
-from madl.formats.grid import BIAS, MANTISSA, Fields, Grid, SharedScale, Spacing, operator_fields
+from madl.formats.grid import (
+    BIAS,
+    LARGEST,
+    MANTISSA,
+    Fields,
+    Grid,
+    Scale,
+    SharedScale,
+    Spacing,
+    operator_fields,
+)
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _EXPONENT = 0x7F80_0000  # bits of float32
@@ -112,34 +123,57 @@ def round_to_grid(x: Tensor, grid: Grid, shared: SharedScale | None = None) -> T
     """
     rows = x.view(-1) if shared is None else x.view(-1, x.shape[-1])
     part = _PART if shared is None else max(1, _PART // x.shape[-1])
+    of_tensor = _tensor_scale(x, grid) if shared and shared.kind is Scale.E4M3 else None
     if len(rows) <= part or torch.compiler.is_compiling():
-        return _round(x, grid, shared)
+        return _round(x, grid, shared, of_tensor)
     out = torch.empty_like(x)
     for old, new in zip(rows.split(part), out.view(rows.shape).split(part)):
-        new.copy_(_round(old, grid, shared))
+        new.copy_(_round(old, grid, shared, of_tensor))
     return out
 
 
-def _round(x: Tensor, grid: Grid, shared: SharedScale | None) -> Tensor:
-    """`round_to_grid` of a part."""
+def _round(
+    x: Tensor, grid: Grid, shared: SharedScale | None, of_tensor: Tensor | None = None
+) -> Tensor:
+    """`round_to_grid` of a part, under the scale of the whole tensor, if there is one."""
     if shared is None:
         return _round_elements(x, grid)
     size = x.shape[-1]
-    if missing := -size % shared.block:
+    block = min(shared.block, size)
+    if missing := -size % block:
         x = F.pad(x, (0, missing))  # zeros: the largest of the short last block is what it was
-    blocks = _round_blocks(x.unflatten(-1, (-1, shared.block)), grid, shared)
+    blocks = _round_blocks(x.unflatten(-1, (-1, block)), grid, shared, of_tensor)
     return blocks.flatten(-2)[..., :size].contiguous()
 
 
-def _round_blocks(x: Tensor, grid: Grid, shared: SharedScale) -> Tensor:  # (..., block)
+def _round_blocks(
+    x: Tensor, grid: Grid, shared: SharedScale, of_tensor: Tensor | None
+) -> Tensor:  # (..., block)
     """Round blocks, on the last dimension, each under its own scale."""
     # magnitudes as bits: integers order alike, and their maximum is found faster
     largest = x.view(torch.int32).bitwise_and(_MAGNITUDE).amax(-1, keepdim=True)  # (..., 1)
-    half = 1 << (MANTISSA - 1) if shared.nearest_power else 0
-    exponent = (largest + half).bitwise_right_shift_(MANTISSA)
-    exponent.sub_(BIAS + shared.top).clamp_(shared.low, shared.high)
-    scale = _power_of_two(exponent).masked_fill_(largest > _EXPONENT, math.nan)
-    return _round_elements(x * _power_of_two(-exponent), grid).mul_(scale)
+    if shared.kind is Scale.POWER:
+        exponent = (largest + shared.carry).bitwise_right_shift_(MANTISSA)
+        exponent.sub_(BIAS + shared.top).clamp_(shared.low, shared.high)
+        inverse, scale = _power_of_two(-exponent), _power_of_two(exponent)
+    else:
+        over = largest.clamp(max=_bits(LARGEST)).view(torch.float32) / grid.high
+        if shared.kind is Scale.E4M3:
+            assert of_tensor is not None
+            scale = _round_floating((over / of_tensor).clamp(min=_E4M3_LEAST), _E4M3)
+            inverse, scale = (1.0 / of_tensor) / scale, scale * of_tensor
+        else:
+            scale = _round_floating(over, _FP16)
+            inverse = torch.where(scale > 0, 1.0 / scale, 0.0)
+    scale = scale.masked_fill(largest > _EXPONENT, math.nan)
+    return _round_elements(x * inverse, grid).mul_(scale)
+
+
+def _tensor_scale(x: Tensor, grid: Grid) -> Tensor:
+    """The scale of a whole tensor, by which the largest scale of a block is E4M3's largest: ()."""
+    magnitude = x.view(torch.int32).bitwise_and(_MAGNITUDE)
+    largest = magnitude.masked_fill(magnitude >= _EXPONENT, 0).amax().view(torch.float32)
+    return (largest / (_E4M3.high * grid.high)).clamp(min=math.ldexp(1.0, -120))
 
 
 def _power_of_two(exponent: Tensor) -> Tensor:
@@ -151,6 +185,8 @@ def _power_of_two(exponent: Tensor) -> Tensor:
 def _round_elements(x: Tensor, grid: Grid) -> Tensor:
     """Round to the grid without a scale."""
     rounded = _ROUND[grid.spacing](x, grid)
+    if grid.signed_zero:
+        rounded = torch.copysign(rounded, x)
     return torch.where(x.isinf(), x, rounded) if grid.keep_inf else rounded
 
 
@@ -192,6 +228,9 @@ def _bits(value: float) -> int:
     return struct.unpack("<i", struct.pack("<f", value))[0]
 
 
+_E4M3 = Grid(spacing=Spacing.FLOATING, mantissa_bits=3, min_exponent=-6, low=0.0, high=448.0)
+_E4M3_LEAST = math.ldexp(1.0, -6)  # of a scale: E4M3's least normal number, as torchao has it
+_FP16 = Grid(spacing=Spacing.FLOATING, mantissa_bits=10, min_exponent=-14, low=0.0, high=65504.0)
 _ROUND = {
     Spacing.UNIFORM: _round_uniform,
     Spacing.FLOATING: _round_floating,
