@@ -143,6 +143,13 @@ def value_at(record: Record, within: Sequence[str | int]) -> Any:
     return value
 
 
+def beside(models: Arm, several: Arm) -> Arm:
+    """Models, of which a seed has one, each repeated for every model of its seed in `several`."""
+    by_seed = {_seed(record): record for record in models.records}
+    repeated = tuple(by_seed[_seed(record)] for record in several.records)
+    return replace(models, records=repeated, units=several.units)
+
+
 def versus(a: Arm, b: Arm) -> Comparison:
     """Test accuracy of A minus that of B, paired by seed and sentence.
 
@@ -170,12 +177,23 @@ def answers_apart(models: Arm, *within: str) -> float:
     return fmean(a.differing(b) / a.n for a, b in combinations(answers, 2))
 
 
+def changed(models: Arm, reference: Arm) -> list[list[Outcomes]]:
+    """A group for each model: the answers that are not those of its seed's reference."""
+    pairs = zip(models.outcomes, reference.outcomes, strict=True)
+    return [[outcomes.apart(of_reference)] for outcomes, of_reference in pairs]
+
+
 def of_models(cell: Any) -> Any:
     """An arm of several models; of one, its accuracy without an interval, where others' intervals
     are of models. Anything else as it is.
     """
     is_single = isinstance(cell, Arm) and len(cell.records) == 1
     return replace(cell.accuracy, interval=None) if is_single else cell
+
+
+def answers_changed(models: Arm, reference: Arm) -> Estimate:
+    """The mean share of answers, 0…1, that are not the reference's, with its interval."""
+    return stats.accuracy(changed(models, reference))
 
 
 def arm(records: Records, label: str = "", /, *within: str | int, **where: Scalar) -> Arm:

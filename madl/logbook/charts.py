@@ -246,6 +246,14 @@ def data_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return flat_rows
 
 
+def drawn_share(name: str, estimate: Estimate) -> Row:
+    """A share as a drawing's row has it, in per cent: under `name`, with its interval's `low` and
+    `high`; without an interval all three are the share."""
+    value, interval = estimate.plain
+    low, high = interval or (value, value)
+    return {key: round(100 * x, 2) for key, x in ((name, value), ("low", low), ("high", high))}
+
+
 def to_csv(rows: Sequence[Row]) -> str:
     """The rows as CSV text; numbers of more than three decimals get five significant digits."""
     flat, text = data_rows(rows), io.StringIO()

@@ -9,7 +9,8 @@ Units: as `stats` has them, accuracies and differences as fractions; what is cou
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from madl.errors import MadlError
 from madl.logbook.arms import Arm, TimedArm, processes, value_at
@@ -19,6 +20,8 @@ from madl.logbook.stats import CONTENDED, MODELS, PROCESSES
 from madl.logbook.values import Estimate, Unit, fixed, number
 
 Selection = TypeVar("Selection", Record, Sequence[Record])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +38,32 @@ def exact(value: int | float, records: Iterable[Record] = (), unit: str = "") ->
     return ExactValue(value=value, unit=unit, cases=tuple(record.case for record in records))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sourced:
+    """An estimate of models, with the cases that it comes from."""
+
+    estimate: Estimate
+    cases: tuple[Case, ...]
+
+
+def sourced(estimate: Estimate, *arms: Arm) -> Sourced:
+    """An estimate that comes from the records of these arms."""
+    return Sourced(estimate=estimate, cases=tuple(case for arm in arms for case in arm.cases))
+
+
 NumberFn = Callable[[Records], ExactValue]  # as `page.numbers` takes it
 
 
 def percentage(share: float, records: Iterable[Record]) -> ExactValue:
     """A share (0…1), which comes from these records, in whole per cent."""
     return exact(round(100 * share), records, "%")
+
+
+def of_all(
+    make: Callable[Concatenate[Records, P], T], *args: P.args, **where: P.kwargs
+) -> Callable[[Records], T]:
+    """A function for `page.numbers`: what `make` makes of all records, further seeds', too."""
+    return lambda r: make(r.and_further, *args, **where)
 
 
 def value(*path: str | int, unit: str = "", factor: float = 1, **where: Scalar) -> NumberFn:
@@ -83,6 +106,14 @@ def contended_processes(records: Iterable[Record]) -> ExactValue:
     return exact(crowded, timed)
 
 
+def hours_of(records: Iterable[Record]) -> ExactValue:
+    """The hours between the first and the last of these records: what their scatter speaks of."""
+    timed = [*records]
+    started = sorted(datetime.fromisoformat(record.run.started) for record in timed)
+    hours = (started[-1] - started[0]).total_seconds() / 3600 if started else 0.0
+    return exact(round(hours, 1), timed, "hours")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
     """A number as a template prints it: `text` in two or three digits, `precise` with one more."""
@@ -119,6 +150,8 @@ def number_of(name: str, value: Any, records: Records) -> Number:
         case Estimate():
             n = value.seeds if value.unit is not Unit.TIMES else 0
             return _estimated(name, "", value, every, n, MODELS)
+        case Sourced(estimate=estimate):
+            return _estimated(name, "", estimate, value.cases, estimate.seeds, MODELS)
         case ExactValue():
             return _exact(name, value.value, value.unit, value.cases or every)
         case int() | float() if not isinstance(value, bool):
@@ -126,8 +159,8 @@ def number_of(name: str, value: Any, records: Records) -> Number:
         case _:
             pass
     raise MadlError(
-        f"the number {name!r} is {type(value).__name__}; give an arm, an estimate, a comparison, "
-        "or exact(value, records)"
+        f"the number {name!r} is {type(value).__name__}; give an arm, a comparison, "
+        "sourced(estimate, arms…), or exact(value, records)"
     )
 
 

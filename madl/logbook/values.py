@@ -199,14 +199,18 @@ class Outcomes(Sealed):
         return Estimate(share, wilson(share, self.n), Unit.PERCENT, self.n)
 
     def differing(self, other: "Outcomes") -> int:
-        """The number of examples that one model got right and the other wrong.
+        """The number of examples that one model got right and the other wrong."""
+        return int(self.apart(other)._correct.sum())
+
+    def apart(self, other: "Outcomes") -> "Outcomes":
+        """The examples that one model got right and the other wrong.
 
         Raises:
             ValueError: the two were evaluated on different examples.
         """
         if self.examples != other.examples:
             raise ValueError("outcomes on different examples cannot be paired")
-        return int((self._correct != other._correct).sum())
+        return Outcomes(self._correct != other._correct, self.examples)
 
     def to_json(self) -> dict[str, Any]:
         bits = base64.b64encode(np.packbits(self._correct).tobytes()).decode()

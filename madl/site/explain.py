@@ -41,4 +41,4 @@ def data(rows: Sequence[Row]) -> str:
 def num_controls(script: str, name: str) -> int:
     """The number of controls that a page's script gives the drawing of this name."""
     own = script.partition(f'explain("{name}"')[2].partition('explain("')[0]
-    return len(re.findall(r"\b(?:slider|choice|check)\(", own))
+    return len(re.findall(r"\b(?:slider|choice|quantity|check)\(", own))

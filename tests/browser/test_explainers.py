@@ -15,6 +15,7 @@ PAGES = {  # script → page
     "tiles": "lab4_tiles",
     "memory": "lab4_memory",
     "width": "lab1_quantization",
+    **dict.fromkeys(("grid", "repairs", "block"), "four_bits"),
 }
 TEXTS = "f => [...f.querySelectorAll('.panel [data-f]')].map(e => [e.dataset.f, e.textContent])"
 EXPLAINED = "document.querySelector('figure[data-explain]').explained"
@@ -25,7 +26,8 @@ def explained(browser, site):
     """Opens the page of an explainer: the page, and its figure."""
 
     def open_(name: str, **how):
-        page = opened(browser, (site / f"labs/{PAGES[name]}.html").as_uri(), **how)
+        folder = site / "labs" if PAGES[name].startswith("lab") else site
+        page = opened(browser, (folder / f"{PAGES[name]}.html").as_uri(), **how)
         return page, page.locator(f"figure[data-explain={name}]")
 
     return open_
@@ -54,7 +56,8 @@ def test_every_control_works_by_keyboard_and_says_so(explained, name, width):
         control.focus()
         kind = control.get_attribute("type") or "select"
         is_last = control.evaluate("e => e.selectedIndex === e.length - 1")
-        keys = {"checkbox": "Space", "range": "ArrowRight"}
+        is_most = control.evaluate("e => e.value === e.max")
+        keys = {"checkbox": "Space", "range": "ArrowLeft" if is_most else "ArrowRight"}
         page.keyboard.press(keys.get(kind, "ArrowUp" if is_last else "ArrowDown"))
         assert said.text_content() != before, control.evaluate("e => e.labels[0].textContent")
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
