@@ -54,9 +54,13 @@ def test_each_claim_sees_a_planted_effect(views, page, name, verdict):
 
 @pytest.mark.parametrize(("page", "name"), CLAIMS, ids=lambda value: value)
 def test_each_margin_can_be_decided_with_the_examples_there_are(views, page, name):
-    """Two sides that are the same are shown to be, by more than half of all such data."""
+    """Two sides that are the same are shown to be, by more than half of all such data.
+
+    Where they are shown not to be, the scatter is of what sets them apart, and tells nothing.
+    """
     measured(views[page], name)
-    one = views[page].results[name].contrast  # on further seeds, too, where there are any
+    result = views[page].results[name]
+    one = result.contrast  # on further seeds, too, where there are any
     assert one is not None
-    if one.margin is not None or one.boundary < 0:
+    if (one.margin is not None or one.boundary < 0) and result.verdict != "refuted":
         assert nulls.power_of(one, 0.0) >= 0.5

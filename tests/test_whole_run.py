@@ -106,7 +106,7 @@ def test_a_kill_leaves_the_same_site_as_an_undisturbed_run(logbook):
     records = sorted((logbook.root / ".madl" / "records" / "lab1_quantization").glob("*.json"))
     for path in records[::2]:
         path.unlink()
-    assert logbook("run", "lab1_quantization", "--jobs", "1").returncode == 0
+    assert logbook("run", "lab1_quantization", "--jobs", "2").returncode == 0
     assert logbook("report").returncode == 0
     after = site_sources(logbook.root)
     assert before.keys() == after.keys()
