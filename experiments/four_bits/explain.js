@@ -44,7 +44,7 @@
         const row = shown.find((row) => PARTS.every((part, i) => row[part] === parts[i]));
         return `${name} (${named(row)}) changes ${share(row)}`;
       });
-      set({ says: `${told.join("; ")}.` });
+      set({ says: `${told.join("; ")}. Across: ${OF[across.value]}.` });
     };
     const operands = choice("In four bits", values("operands").map((name) => [name, name]), rows[0].operands, show);
     const across = choice("Across", PARTS.map((part) => [part, OF[part]]), "block", show);

@@ -372,7 +372,7 @@ def _grid_sentence(rows: Sequence[Row], operands: str = ALL) -> str:
         parts = NAMED[name]
         row = next(r for r in shown if tuple(r[part] for part in PARTS) == parts)
         told.append(f"{name} ({_named(row)}) changes {_share_text(row)}")
-    return f"{'; '.join(told)}."
+    return f"{'; '.join(told)}. Across: {OF['block']}."
 
 
 def _share_text(row: Row) -> str:
