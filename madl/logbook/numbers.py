@@ -9,8 +9,7 @@ Units: as `stats` has them, accuracies and differences as fractions; what is cou
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from madl.errors import MadlError
 from madl.logbook.arms import Arm, TimedArm, processes, value_at
@@ -20,8 +19,6 @@ from madl.logbook.stats import CONTENDED, MODELS, PROCESSES
 from madl.logbook.values import Estimate, Unit, fixed, number
 
 Selection = TypeVar("Selection", Record, Sequence[Record])
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +54,6 @@ NumberFn = Callable[[Records], ExactValue]  # as `page.numbers` takes it
 def percentage(share: float, records: Iterable[Record]) -> ExactValue:
     """A share (0…1), which comes from these records, in whole per cent."""
     return exact(round(100 * share), records, "%")
-
-
-def of_all(
-    make: Callable[Concatenate[Records, P], T], *args: P.args, **where: P.kwargs
-) -> Callable[[Records], T]:
-    """A function for `page.numbers`: what `make` makes of all records, further seeds', too."""
-    return lambda r: make(r.and_further, *args, **where)
 
 
 def value(*path: str | int, unit: str = "", factor: float = 1, **where: Scalar) -> NumberFn:
@@ -104,14 +94,6 @@ def contended_processes(records: Iterable[Record]) -> ExactValue:
         shares = ([run["contention"] for run in process] for process in zip(*runs))
         crowded += sum(any(s is not None and s > CONTENDED for s in process) for process in shares)
     return exact(crowded, timed)
-
-
-def hours_of(records: Iterable[Record]) -> ExactValue:
-    """The hours between the first and the last of these records: what their scatter speaks of."""
-    timed = [*records]
-    started = sorted(datetime.fromisoformat(record.run.started) for record in timed)
-    hours = (started[-1] - started[0]).total_seconds() / 3600 if started else 0.0
-    return exact(round(hours, 1), timed, "hours")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
