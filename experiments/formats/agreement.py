@@ -144,11 +144,14 @@ def reasons(x: Tensor, ours: Tensor, theirs: Tensor, f: NumberFormat) -> dict[st
     high = math.inf if f.range is None else f.range[1]
     ties, other = ORDINARY
     far, near = (x.double() - y.double() for y in (ours, theirs))
+    # Two's complement has it.
+    lowest = torch.ldexp(-torch.ones_like(largest), largest.frexp().exponent)
     tests = {
         "signs of zero": (ours == 0) & (theirs == 0),
         "NaN and infinity": ~largest.isfinite(),
         "values beyond the range": largest > high,
         "blocks at an end of float32": (largest < ENDS[0]) | (largest >= ENDS[1]),
+        "the lowest integer": (theirs == lowest) & isinstance(f, MXInt),
         ties: far.abs() == near.abs(),
         other: torch.ones_like(left),
     }
