@@ -31,22 +31,27 @@ def why(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace a file in one step: a reader, a killed writer, a power cut never sees half of it."""
+def write_atomically(path: Path, content: str | bytes, *, is_made: bool = False) -> None:
+    """Replace a file in one step: a reader, a killed writer, a power cut never sees half of it.
+
+    After a power cut a file that `is_made` of others, and can be made again, may be empty.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(encoded(content))
-                file.flush()
-                os.fsync(file.fileno())
+                if not is_made:
+                    file.flush()
+                    os.fsync(file.fileno())
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)
             raise
-        sync(path.parent)
+        if not is_made:
+            sync(path.parent)
     except OSError as error:
         if error.errno is None:
             raise
@@ -54,13 +59,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def write_if_changed(path: Path, content: str | bytes) -> None:
-    """Write a file, but leave one that has this content already as it is, with its time."""
+    """Write a file that is made of others, but leave one that has this content as it is, with its
+    time.
+    """
     try:
         is_same = path.read_bytes() == encoded(content)
     except OSError:
         is_same = False
     if not is_same:
-        write_atomically(path, content)
+        write_atomically(path, content, is_made=True)
 
 
 def encoded(content: str | bytes) -> bytes:

@@ -3,6 +3,7 @@
 Floats hold every number here exactly.
 """
 
+import functools
 import json
 import math
 import re
@@ -67,6 +68,7 @@ def same(a: float, b: float) -> bool:
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
+@functools.cache
 def read(text: str) -> float:
     """A number as the toy writes it: "−0.5", "101·2⁻¹³⁰", "∞"."""
     sign, text = (-1, text[1:]) if text[0] == "−" else (1, text)

@@ -13,6 +13,7 @@ from madl.errors import MadlError
 from madl.logbook.charts import Chart, bars, category, linear, points
 from madl.running.project import Project
 from madl.site import build, hooks, report, share
+from madl.site.markup import PICTURE
 from madl.site.page import PageCalls
 from madl.site.plotting import palette
 from tests.conftest import ROOT, a_record, write
@@ -106,8 +107,18 @@ def test_a_built_page_is_called_by_its_answer_and_names_its_address_and_picture(
     assert tags(pages["ledger"])["og:title"] == "Ledger"
 
 
-def test_a_site_without_an_address_says_once_what_it_lacks_and_has_no_half_of_it(built):
+def test_an_address_that_pages_were_made_without_is_said_to_come_too_late(tmp_path, caplog):
+    (tmp_path / "index.md").touch()
+    with caplog.at_level("INFO"):
+        hooks.on_config({"docs_dir": str(tmp_path), "site_url": ADDRESS})
+    assert "the pages were made without SITE_URL" in caplog.text
+
+
+def test_a_site_without_an_address_says_once_what_it_lacks_and_has_no_half_of_it(built, plan):
+    built(ADDRESS)
+    assert [*plan.project.docs.rglob(PICTURE)]
     pages, said = built("")
+    assert not [*plan.project.docs.rglob(PICTURE)]
     assert len(said) == 1
     assert said[0].startswith("no SITE_URL: shared addresses have no picture")
     assert "\n" not in said[0]

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # where mkdocs doe
 from markupsafe import Markup
 
 from madl.site import limits, notebook_hooks
-from madl.site.markup import IN_WORDS, SHARED, html, unbroken
+from madl.site.markup import IN_WORDS, PICTURE, SHARED, html, unbroken
 
 log = logging.getLogger("mkdocs.hooks.limits")
 
@@ -39,6 +39,10 @@ UNUSED = (
 NO_URL = (  # said by `build.py`, too
     "no SITE_URL: shared addresses have no picture, and 404.html works at the root of a server "
     "alone; SITE_URL=https://… names where the site will be"
+)
+NO_PICTURES = (
+    "shared addresses have no picture: the pages were made without SITE_URL; run "
+    "`python cli.py report` with it"
 )
 FACE = (  # asked for at once, so that no text moves when it comes; not in a folder, without origin
     'if(location.protocol!="file:")document.head.append(Object.assign(document.createElement("link"),'
@@ -67,6 +71,8 @@ def on_config(config: Any, **_: Any) -> None:
         raise PluginError("there are no pages yet; run `python cli.py report` first")
     if not config.get("site_url"):
         log.info(NO_URL)
+    elif not any(Path(config["docs_dir"]).rglob(PICTURE)):
+        log.info(NO_PICTURES)
 
 
 def on_page_content(html: str, *, page: Any, **_: Any) -> str:

@@ -11,6 +11,7 @@ from html import escape
 from markupsafe import Markup
 
 SHARED = (1200, 630)  # pixels of a page's picture, as Open Graph asks for
+PICTURE = "share.png"  # its file's name
 IN_WORDS = "Description"  # the text in a PNG file that says what it shows
 _BLANK = re.compile(r"[^\S\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}]+")
 _UNIT = re.compile(r"(?<=\d) (?=(?:[%×→]|[mµ]?s|MB|MiB|GB|KiB|dB|points)(?!\w))|(?<=→) (?=\d)")

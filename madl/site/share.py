@@ -20,7 +20,7 @@ from madl.files import LIBRARY
 from madl.logbook.charts import Chart, alt_text
 from madl.site import svg
 from madl.site.cache import digest, drawing_code_digest, memoized
-from madl.site.markup import IN_WORDS, SHARED, unbroken
+from madl.site.markup import IN_WORDS, PICTURE, SHARED, unbroken
 from madl.site.plotting import layout, palette
 from madl.site.plotting.size import Size, brief, cut, width, wrapped
 
@@ -39,7 +39,7 @@ LONGEST = 400  # characters of the picture in words, about where its readers cut
 
 def path(stem: str) -> str:
     """The path of the picture of the experiment `stem`, from its page's folder."""
-    return f"figures/{stem}/share.png"
+    return f"figures/{stem}/{PICTURE}"
 
 
 def picture(

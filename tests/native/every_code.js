@@ -33,6 +33,7 @@ vm.runInNewContext(fs.readFileSync(process.argv[2], "utf8"), { explain: (_, buil
 
 const text = (name) => known.get(name).textContent;
 const ROWS = ["mantissa", "out", "bias", "result"];
+const lines = [];
 for (let scale = 0; scale < 256; scale += 1)
   for (let mantissa = -128; mantissa < 128; mantissa += 1) {
     [sliders.Mantissa.value, sliders.Scale.value] = [mantissa, scale];
@@ -44,5 +45,6 @@ for (let scale = 0; scale < 256; scale += 1)
       is_unused: bias.classes.has("unused"),
       chosen: list.value,
     };
-    process.stdout.write(`${JSON.stringify(shown)}\n`);
+    lines.push(JSON.stringify(shown));
   }
+process.stdout.write(lines.join("\n"));

@@ -14,6 +14,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.text import OffsetFrom
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -103,7 +104,7 @@ def _plot(chart: Chart, size: Size) -> Plot:
             _name_points(panel)
     text = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(text, format="svg", metadata=nothing)
+    FigureCanvasSVG(figure).print_svg(text, metadata=nothing)  # `savefig` would draw twice
     return Plot(svg=text.getvalue(), tags=panels[0].tags, direct=direct)
 
 
