@@ -45,7 +45,7 @@ def planted(fast: float) -> Records:
 
 def test_a_layer_is_checked_and_timed_in_every_arithmetic():
     case = {**LAYER, "budget_s": 0.0, "process": 1}
-    found = study.run(case, None)  # type: ignore[arg-type]
+    found = study.time_layer(case)
     left_out = set(found["failed_peers"])  # prepacked BF16, where the processor has no AVX-512
     every = {f"{v} {n}" for v in design.VARIANTS for n in (1, 8)}
     assert left_out <= {name for name in every if "prepacked" in name or "oneDNN" in name}

@@ -27,18 +27,20 @@ def run_all(plan, **options) -> list[runner.Progress]:
     return list(runner.run(plan, Store(plan.project.state), [], Options(**options)))
 
 
-def with_later(plan) -> None:
+def with_later(plan, *, is_chosen: bool = False) -> None:
+    """A page that needs the toy; its one case follows from a result of the toy, if `is_chosen`."""
     later = (plan.project.experiments / "toy" / "page.py").read_text()
     later = later.replace('title="Squares"', 'title="Later", needs=("toy",)')
+    if is_chosen:
+        chosen = 'return [{"x": plan.records("toy").single(x=2).values["square"], "seed": 0}]'
+        later = re.sub(r"return \[.* for x in .*\]", chosen, later)
     write(plan.project.experiments / "later" / "page.py", later)
     write(plan.project.experiments / "later" / "page.md.j2", "")
 
 
 def test_force_makes_artifacts_and_what_follows_from_the_results_anew(plan, tmp_path):
-    toy, later = (plan.project.experiments / f"{name}" / "page.py" for name in ("toy", "later"))
-    with_later(plan)
-    chosen = 'return [{"x": plan.records("toy").single(x=2).values["square"], "seed": 0}]'
-    later.write_text(re.sub(r"return \[.* for x in .*\]", chosen, later.read_text()))
+    toy = plan.project.experiments / "toy" / "page.py"
+    with_later(plan, is_chosen=True)
     run_all(plan)
     toy.write_text(
         toy.read_text()
@@ -95,6 +97,8 @@ def test_what_cannot_run_here_is_skipped_with_the_reason_and_done_once_it_can(
     assert run_all(plan) == []
     assert {path: path.read_bytes() for path in store.root.rglob("*.json")} == stored
     monkeypatch.delenv("TOY_MISSING")
+    state = status.counts(own(plan), "toy")
+    assert (state["skipped"], state["left"], own(plan).is_complete("toy")) == (0, 1, False)
     assert [event.record.case.params["x"] for event in run_all(plan)] == [1]
     assert len(own(plan).records("toy")) == 4
 

@@ -11,7 +11,6 @@ import pytest
 
 from experiments.machine.page import WORK
 from madl.errors import MadlError
-from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Store
 from madl.running import within
 from madl.running.evidence import EvidenceTable, choose_evidence, source_of
@@ -22,9 +21,8 @@ from madl.running.samples import quick_sample
 from madl.running.views import View
 from madl.site import limits
 from madl.site.page import PageCalls
-from madl.training import workloads
 from tests.conftest import a_record, a_run, own
-from tests.synthetic import DATA, a_measurement, samples
+from tests.synthetic import DATA, a_measurement, full_plan, samples
 
 RANKED = """
 [[group]]
@@ -229,11 +227,6 @@ def _invented(params: Any) -> dict[str, Any]:
 def groups() -> list[within.Group]:
     nothing = Store(DATA / "none")
     return within.groups(quick_sample(full_plan(), nothing.get, "cuda"), nothing)
-
-
-def full_plan() -> RunPlan:
-    workload = workloads.resolve("snippets").params()
-    return RunPlan(Project(), PROFILES["full"], workload)
 
 
 def page_with(name: str, records: list[Record]) -> Page:
