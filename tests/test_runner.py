@@ -239,6 +239,15 @@ def run(params, ctx):
 """
 
 
+@pytest.fixture
+def light_workers(no_torch, monkeypatch):
+    """Workers that start now import a module in the place of torch, which takes no seconds."""
+    import torch  # noqa: F401  # this process keeps its own
+
+    monkeypatch.syspath_prepend(no_torch)
+
+
+@pytest.mark.usefixtures("light_workers")
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_others_need_comes_first_and_what_is_timed_last(plan, jobs):
     steps = (("after", ("needed",), False), ("clock", (), True), ("needed", (), False))
@@ -299,6 +308,7 @@ def test_the_longest_go_first_page_by_page_and_before_them_what_nobody_knows(pla
     assert [case.params["step"] for case in order[4:8]] == [1, 0] * 2
 
 
+@pytest.mark.usefixtures("light_workers")
 @pytest.mark.parametrize(("jobs", "said"), [(1, "4 min"), (2, "2 min")])
 def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(
     plan, caplog, jobs, said
