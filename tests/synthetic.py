@@ -33,8 +33,12 @@ def published(name: str) -> list[Record]:
 @functools.cache
 def evidence() -> list[Page]:
     """Every page of the committed evidence, nothing beside it."""
-    workload = workloads.resolve("snippets", model=None, dataset=None).params()
-    return pages(RunPlan(Project(), PROFILES["full"], workload), Store(DATA / "none"))
+    return pages(full_plan(), Store(DATA / "none"))
+
+
+def full_plan() -> RunPlan:
+    """Full's plan, of the default workload."""
+    return RunPlan(Project(), PROFILES["full"], workloads.resolve("snippets").params())
 
 
 def tuned_rate(records: Sequence[Record], name: str) -> float:

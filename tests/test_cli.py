@@ -18,11 +18,10 @@ def call(*arguments: str):
 
 
 @pytest.mark.parametrize("command", sorted(cli.main.commands))
-def test_every_command_has_help_and_is_documented(command):
+def test_every_command_has_help(command):
     result = call(command, "--help")
     assert result.exit_code == 0
     assert cli.main.commands[command].help
-    assert f"cli.py {command}" in commands.USAGE.read_text()
 
 
 def test_the_reference_of_commands_is_what_they_print():

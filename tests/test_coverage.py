@@ -25,10 +25,6 @@ def write(plan, *, failed: int | None = None, done: int = 4):
     return report.write(plan, plan.project.store).rows[0]
 
 
-def written(plan, name: str) -> str:
-    return (plan.project.docs / name).read_text()
-
-
 def test_part_of_what_was_asked_makes_the_page_partly_and_is_counted_everywhere(plan):
     plan = asking(plan, '"numbers", x = [0, 1, 9]')
     row = write(plan)

@@ -11,7 +11,7 @@ from torch import nn
 from experiments.lab0_lora import adapters
 from madl.compression import subnetwork
 from madl.compression.roles import ROLES, SQUARE_KINDS, block, role
-from madl.errors import MadlError, WrongCommand
+from madl.errors import MadlError
 from madl.logbook.experiment import CUT, EXPORT
 from madl.training import examination, models, precision, workloads
 from tests.encoders import CUTTABLE, FAMILIES, saved
@@ -120,7 +120,9 @@ def test_as_many_tokens_as_there_are_positions(root, batch, family, longest):
         model(input_ids=longer, attention_mask=torch.ones_like(longer))
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize(
+    "family", [f for f in ENCODERS if f not in ("BERT, four labels", "BERT, odd sizes")]
+)
 def test_before_anything_runs_it_is_known_what_a_model_lacks(root, tmp_path, tiny_dataset, family):
     chosen = workloads.resolve(
         "snippets", model=str(saved(root, family)), dataset=str(tiny_dataset)
@@ -130,14 +132,6 @@ def test_before_anything_runs_it_is_known_what_a_model_lacks(root, tmp_path, tin
     assert (EXPORT in seen.lacks) == (family == "DeBERTa")
     assert all("\n" not in why for why in seen.lacks.values())
     assert examination.known(tmp_path, chosen.params()) == seen
-
-
-def test_a_model_that_cannot_batch_texts_is_refused_at_once(root, tmp_path, tiny_dataset):
-    chosen = workloads.resolve(
-        "snippets", model=str(saved(root, "GPT-2")), dataset=str(tiny_dataset)
-    )
-    with pytest.raises(WrongCommand, match="has no padding token.*give an encoder like BERT"):
-        examination.examined(tmp_path, chosen.params())
 
 
 BEFORE = ("model      ", "data       ", "9.1: can be answered")
@@ -151,12 +145,12 @@ def test_a_command_says_what_model_and_data_can_answer_before_it_does_anything(
     for command in ("run", "all", "doctor"):
         refused = call(command, "--model", str(saved(root, "GPT-2")), *of_data)
         assert refused.exit_code == 2
-        assert "has no padding token" in refused.output
+        assert re.search("has no padding token.*give an encoder like BERT", refused.output)
         assert (tmp_path / "log").read_text() == ""
     for command in ("doctor", "run", "all"):
         caplog.clear()
         jobs = () if command == "doctor" else ("--jobs", "1")
-        told = call(command, "--model", str(saved(root, "DistilBERT")), *of_data, *jobs)
+        told = call(command, "--model", str(saved(root, "BERT, four labels")), *of_data, *jobs)
         assert told.exit_code == 0
         said = [*told.output.splitlines(), *caplog.messages]
         at = [next(i for i, line in enumerate(said) if line.startswith(s)) for s in BEFORE]

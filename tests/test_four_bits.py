@@ -1,6 +1,7 @@
 """Four-bit formats taken apart: which formats there are, and how many answers they change."""
 
 import copy
+import functools
 import math
 from collections import Counter
 from itertools import product
@@ -13,12 +14,9 @@ from experiments.four_bits import design, page, study
 from madl.compression import calibrated
 from madl.compression.quantize import linear_layers
 from madl.formats.fixed import ScaledInteger
-from madl.logbook.experiment import PROFILES
 from madl.logbook.records import read_published
-from madl.running.plans import RunPlan
-from madl.running.project import Project
-from madl.training import models, workloads
-from tests.synthetic import DATA, EXAMPLES, judgement, kept_of, read
+from madl.training import models
+from tests.synthetic import DATA, EXAMPLES, full_plan, judgement, kept_of, read
 from tests.test_calibrated import SENTENCES, batch_of
 
 CASES_A_SEED = 125  # models, each judged on test
@@ -30,10 +28,9 @@ def test_a_named_format_has_the_bits_that_it_is_known_by(name):
     assert study.number_format(*design.NAMED[name]).bits == bits[name]
 
 
+@functools.cache
 def planned() -> list[dict]:
-    workload = workloads.resolve("snippets", model=None, dataset=None).params()
-    plan = RunPlan(Project(), PROFILES["full"], workload)
-    return [dict(case.params) for case in page.page.planned("four_bits", plan)]
+    return [dict(case.params) for case in page.page.planned("four_bits", full_plan())]
 
 
 def test_every_case_names_a_format_that_exists_and_the_page_stays_as_small_as_it_says():

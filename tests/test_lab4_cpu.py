@@ -55,7 +55,7 @@ def planted(fast: float, *, tuned: str = "BF16") -> Records:
 
 def test_a_layer_is_checked_and_timed_in_every_arithmetic():
     case = {**LAYER, "budget_s": 0.0, "process": 1}
-    found = study.run(case, None)  # type: ignore[arg-type]
+    found = study.time_layer(case)
     left_out = set(found["failed_peers"])  # packed BF16, where the processor has no AVX-512
     every = {f"{v} {n}" for v in design.VARIANTS for n in (1, 8)}
     peers = ("packed", "oneDNN", "torchao")

@@ -1,6 +1,5 @@
 """Programs that were missing, and are there by now: what lacked them runs."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -41,10 +40,7 @@ def test_what_was_made_without_a_program_runs_again_once_it_is_there(plan, tmp_p
 
 
 def test_what_needs_it_follows_from_what_was_made_again(plan, tmp_path, monkeypatch):
-    with_later(plan)
-    later = plan.project.experiments / "later" / "page.py"
-    chosen = 'return [{"x": plan.records("toy").single(x=2).values["square"], "seed": 0}]'
-    later.write_text(re.sub(r"return \[.* for x in .*\]", chosen, later.read_text()))
+    with_later(plan, is_chosen=True)
     store = Store(plan.project.state)
     for case in own(plan).cases("toy"):
         square = 5 if case.params["x"] == 2 else 0  # as it came out without the program
@@ -53,15 +49,6 @@ def test_what_needs_it_follows_from_what_was_made_again(plan, tmp_path, monkeypa
     with_programs(monkeypatch, compiler=True)
     run_all(plan)
     assert executed(tmp_path) == [0, 1, 2, 3, 4]
-
-
-def test_a_case_skipped_here_counts_as_left_once_it_can_run(plan, monkeypatch):
-    monkeypatch.setenv("TOY_MISSING", "no such tool")
-    run_all(plan)
-    assert own(plan).is_complete("toy")
-    monkeypatch.delenv("TOY_MISSING")
-    state = status.counts(own(plan), "toy")
-    assert (state["skipped"], state["left"], own(plan).is_complete("toy")) == (0, 1, False)
 
 
 def test_a_page_that_cannot_run_here_says_why_and_no_command(plan):

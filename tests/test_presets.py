@@ -2,7 +2,6 @@
 
 import json
 
-from madl.formats import presets
 from madl.formats.presets import FAMILIES, FORMATS, PRESETS
 from tests.conftest import python
 
@@ -58,8 +57,3 @@ def test_a_row_in_the_table_is_a_format_everywhere():
     searches = [names for names in found["offered"] if "mxint6" in names]
     assert [len(names) for names in searches] == [len(FORMATS) + 1] * 2  # in a budget; as asked
     assert (found["layer"], found["title"]) == (6.25, "MXINT6")
-
-
-def test_the_table_can_be_read_without_torch():
-    done = python("-c", f"import sys, {presets.__name__}; print('torch' in sys.modules)")
-    assert done.stdout.strip() == "False", done.stderr

@@ -5,13 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from experiments.lab1_pruning import design, page
-from madl.logbook.experiment import CONFIRMING_SEEDS, PROFILES, TUNING_SEED
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED
 from madl.logbook.records import Record, Records, read_published
-from madl.running.evidence import Evidence, EvidenceTable
-from madl.running.plans import RunPlan
-from madl.running.project import Project
-from madl.training import workloads
-from tests.synthetic import DATA, kept_of, read, tuned_rate
+from madl.running.evidence import Evidence
+from tests.synthetic import DATA, evidence, kept_of, read, tuned_rate
 
 TUNED = DATA / f"{page.STEM}_tuning.jsonl"
 UPSTREAM = "lab1_quantization_tuning"
@@ -35,11 +32,8 @@ def test_it_starts_from_the_narrowest_of_the_formats_that_validation_loss_ties()
 
 
 def full() -> Evidence:
-    """Full's plan on the committed evidence that knows where it starts."""
-    workload = workloads.resolve("snippets", model=None, dataset=None).params()
-    plan = RunPlan(Project(), PROFILES["full"], workload)
-    rows = EvidenceTable(plan=plan).rows(page.STEM)
-    return next(row for row in rows if row.is_complete("lab1_quantization_tuning"))
+    """The committed evidence of the page, which knows where it starts."""
+    return next(one.view.evidence for one in evidence() if one.name == page.STEM)
 
 
 def test_what_primary_claims_compare_is_trained_on_every_seed_at_the_rate_of_its_point():

@@ -27,18 +27,20 @@ def run_all(plan, **options) -> list[runner.Progress]:
     return list(runner.run(plan, Store(plan.project.state), [], Options(**options)))
 
 
-def with_later(plan) -> None:
+def with_later(plan, *, is_chosen: bool = False) -> None:
+    """A page that needs the toy; its one case follows from a result of the toy, if `is_chosen`."""
     later = (plan.project.experiments / "toy" / "page.py").read_text()
     later = later.replace('title="Squares"', 'title="Later", needs=("toy",)')
+    if is_chosen:
+        chosen = 'return [{"x": plan.records("toy").single(x=2).values["square"], "seed": 0}]'
+        later = re.sub(r"return \[.* for x in .*\]", chosen, later)
     write(plan.project.experiments / "later" / "page.py", later)
     write(plan.project.experiments / "later" / "page.md.j2", "")
 
 
 def test_force_makes_artifacts_and_what_follows_from_the_results_anew(plan, tmp_path):
-    toy, later = (plan.project.experiments / f"{name}" / "page.py" for name in ("toy", "later"))
-    with_later(plan)
-    chosen = 'return [{"x": plan.records("toy").single(x=2).values["square"], "seed": 0}]'
-    later.write_text(re.sub(r"return \[.* for x in .*\]", chosen, later.read_text()))
+    toy = plan.project.experiments / "toy" / "page.py"
+    with_later(plan, is_chosen=True)
     run_all(plan)
     toy.write_text(
         toy.read_text()
@@ -95,6 +97,8 @@ def test_what_cannot_run_here_is_skipped_with_the_reason_and_done_once_it_can(
     assert run_all(plan) == []
     assert {path: path.read_bytes() for path in store.root.rglob("*.json")} == stored
     monkeypatch.delenv("TOY_MISSING")
+    state = status.counts(own(plan), "toy")
+    assert (state["skipped"], state["left"], own(plan).is_complete("toy")) == (0, 1, False)
     assert [event.record.case.params["x"] for event in run_all(plan)] == [1]
     assert len(own(plan).records("toy")) == 4
 
@@ -235,6 +239,15 @@ def run(params, ctx):
 """
 
 
+@pytest.fixture
+def light_workers(no_torch, monkeypatch):
+    """Workers that start now import a module in the place of torch, which takes no seconds."""
+    import torch  # noqa: F401  # this process keeps its own
+
+    monkeypatch.syspath_prepend(no_torch)
+
+
+@pytest.mark.usefixtures("light_workers")
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_others_need_comes_first_and_what_is_timed_last(plan, jobs):
     steps = (("after", ("needed",), False), ("clock", (), True), ("needed", (), False))
@@ -295,6 +308,7 @@ def test_the_longest_go_first_page_by_page_and_before_them_what_nobody_knows(pla
     assert [case.params["step"] for case in order[4:8]] == [1, 0] * 2
 
 
+@pytest.mark.usefixtures("light_workers")
 @pytest.mark.parametrize(("jobs", "said"), [(1, "4 min"), (2, "2 min")])
 def test_the_time_left_counts_what_waits_and_goes_at_the_pace_of_this_machine(
     plan, caplog, jobs, said

@@ -20,6 +20,7 @@ SPACE = {
     "bias": [True, False],
     "width": [1, 2, 4, 8],
 }
+FIRST = {name: values[0] for name, values in SPACE.items()}
 
 
 def objective(point):
@@ -199,6 +200,7 @@ def test_a_study_of_another_search_or_version_is_refused(tmp_path, monkeypatch):
         ),
         ({"space": {}}, MadlError, "no parameters"),
         ({"sampler": "annealing"}, MadlError, "'annealing'; known: random, grid, tpe"),
+        ({"sampler": "grid", "begin": [FIRST]}, MadlError, "give it no points to begin with"),
         ({"objective": lambda p: (float("nan"), {})}, ValueError, "must be a finite number"),
         ({"objective": lambda p: (1.0, {"model": object()})}, ValueError, "JSON only"),
     ],
@@ -206,9 +208,3 @@ def test_a_study_of_another_search_or_version_is_refused(tmp_path, monkeypatch):
 def test_what_cannot_be_searched_is_refused(tmp_path, how, error, said):
     with pytest.raises(error, match=said):
         run(tmp_path, **how)
-
-
-def test_a_grid_takes_every_point_once_and_begins_with_none(tmp_path):
-    first = {name: values[0] for name, values in SPACE.items()}
-    with pytest.raises(MadlError, match="give it no points to begin with"):
-        run(tmp_path, "grid", begin=[first])

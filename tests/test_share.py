@@ -86,7 +86,9 @@ def built(plan, monkeypatch, caplog):
     return build_for
 
 
-def test_a_built_page_is_called_by_its_answer_and_names_its_address_and_picture(built):
+def test_a_built_page_is_called_by_its_answer_and_a_site_without_address_has_no_half_of_it(
+    built, plan
+):
     pages, said = built(ADDRESS)
     assert said == []
     for name, html in pages.items():
@@ -105,17 +107,6 @@ def test_a_built_page_is_called_by_its_answer_and_names_its_address_and_picture(
     assert told["og:description"] == "9.1 Squares"
     assert tags(pages["index"])["og:title"] == told["og:site_name"]
     assert tags(pages["ledger"])["og:title"] == "Ledger"
-
-
-def test_an_address_that_pages_were_made_without_is_said_to_come_too_late(tmp_path, caplog):
-    (tmp_path / "index.md").touch()
-    with caplog.at_level("INFO"):
-        hooks.on_config({"docs_dir": str(tmp_path), "site_url": ADDRESS})
-    assert "the pages were made without SITE_URL" in caplog.text
-
-
-def test_a_site_without_an_address_says_once_what_it_lacks_and_has_no_half_of_it(built, plan):
-    built(ADDRESS)
     assert [*plan.project.docs.rglob(PICTURE)]
     pages, said = built("")
     assert not [*plan.project.docs.rglob(PICTURE)]
@@ -127,6 +118,13 @@ def test_a_site_without_an_address_says_once_what_it_lacks_and_has_no_half_of_it
         told = tags(html)
         assert not {"og:url", "og:image", "og:image:alt", "twitter:card"} & told.keys()
         assert {"og:type", "og:site_name", "og:title", "og:description"} <= told.keys()
+
+
+def test_an_address_that_pages_were_made_without_is_said_to_come_too_late(tmp_path, caplog):
+    (tmp_path / "index.md").touch()
+    with caplog.at_level("INFO"):
+        hooks.on_config({"docs_dir": str(tmp_path), "site_url": ADDRESS})
+    assert "the pages were made without SITE_URL" in caplog.text
 
 
 def test_a_site_that_is_refused_is_not_said_to_be_open(toy, monkeypatch, capsys):
@@ -175,9 +173,8 @@ def around(drawing: str) -> Image.Image:
     return share.rasterized(drawing.replace(ours, f"{corner} {box}", 1))
 
 
-def faults(site: str, heading: str, answer: str, chart: Chart) -> list[str]:
+def faults(drawing: str, chart: Chart) -> list[str]:
     """What a picture's reader would miss: words that leave it, names and colours that it lacks."""
-    drawing = share.drawing(site, heading, answer, chart)
     image = around(drawing)
     paper = Image.new("RGB", image.size, image.getpixel((0, 0)))
     left, top, right, bottom = ImageChops.difference(image, paper).getbbox()
@@ -190,10 +187,8 @@ def faults(site: str, heading: str, answer: str, chart: Chart) -> list[str]:
     told = [f"{room} pixels from its {side}" for side, room in edges.items() if room < RIM]
     ends = (AROUND, AROUND, AROUND + share.WIDTH, AROUND + share.HEIGHT)
     whole = image.crop(ends)
-    pixels, kept = (
-        np.asarray(whole).astype(int),
-        np.asarray(share.with_few_colors(whole).convert("RGB")),
-    )
+    pixels = np.asarray(whole).astype(int)
+    moved = abs(pixels - np.asarray(share.with_few_colors(whole).convert("RGB"))).max(2)
     written = BeautifulSoup(drawing, "html.parser").get_text(" ")
     css = share.STYLE.read_text()
     light = dict(reversed(re.findall(r"(--[\w-]+):\s*#(\w{6})\b", css)))
@@ -202,7 +197,7 @@ def faults(site: str, heading: str, answer: str, chart: Chart) -> list[str]:
         is_drawn = (pixels == [*bytes.fromhex(light[color[4:-1]])]).all(2)
         if not is_drawn.any():
             told.append(f"{name!r} is not drawn")
-        elif abs(pixels - kept)[is_drawn].max() > 3:
+        elif moved[is_drawn].max() > 3:
             told.append(f"the colour of {name!r} is another")
     for name in wanted:
         alone = sum(mark.kind not in ("level", "span") for mark in chart.owners().values()) == 1
@@ -219,15 +214,16 @@ def test_every_published_picture_is_whole_with_every_name_and_colour():
         assert name, page.name
         answer = calls.description
         assert "`" not in answer + calls.title()
-        found = faults(Project().site_name, calls.title(), answer, page.view.shown[name])
-        assert found == [], page.name
+        shown = page.view.shown[name]
+        drawing = share.drawing(Project().site_name, calls.title(), answer, shown)
+        assert faults(drawing, shown) == [], page.name
         drawn += 1
     assert drawn > 15
 
 
 @pytest.mark.parametrize("words", [WORDS, ("A site " * 30, "W" * 90, "W" * 120), ("", "", "")])
 def test_a_picture_of_any_words_is_whole(chart, words):
-    assert faults(*words, chart) == []
+    assert faults(share.drawing(*words, chart), chart) == []
 
 
 def test_more_names_than_have_room_leave_the_chart_its_own():
@@ -250,7 +246,7 @@ def test_many_rows_are_drawn_smaller_and_as_wide():
     ).crop((0, 300, share.WIDTH, share.HEIGHT)).getbbox()  # fmt: skip
     assert left < 100
     assert right > share.WIDTH - 100
-    assert faults("A site", "1.1 Units", "Many units.", many) == []
+    assert faults(drawing, many) == []
 
 
 def test_a_picture_says_in_its_file_what_it_shows_without_code(chart, tmp_path):

@@ -97,7 +97,6 @@ def test_in_full_dropout_is_on_and_test_is_met_only_where_it_may_be(net, monkeyp
     assert Outcomes.from_json(net.judged_in_full(POINT, 1e-3, on_test=True)["outcomes"]).n == 32
     monkeypatch.setattr(baseline, "judge_on_test", lambda *_, **__: pytest.fail("met test"))
     assert "outcomes" not in net.judged_in_full(POINT, 1e-3, on_test=False)
-    monkeypatch.setattr(baseline, "judge_on_test", lambda *_, **__: pytest.fail("met test"))
     rates = {"full_learning_rate": 1e-3, "whole_learning_rate": 1e-3}
     params = {**net.params, **rates, "sampler": "tpe", "trials": 2}
     values = study.run({**params, "part": "study"}, net.ctx)

@@ -207,20 +207,18 @@ def test_names_of_points_that_stand_close_keep_off_all_bars():
             assert not (left < x < right and top < max(ends) and min(ends) < bottom)
 
 
-def test_the_same_chart_gives_the_same_bytes_whoever_draws_it():
+def test_the_same_chart_gives_the_same_bytes_whoever_draws_it(drawn):
     import matplotlib
 
-    code = "from tests.test_svg import *; print(svg.figure(lines(), id='f', caption='c'), end='')"
-    other = python("-c", code, check=True)
-    first = svg.figure(lines(), id="f", caption="c")
+    shown = "svg.figure(lines(), id='f', title='It grows.', caption='It is.')"
+    other = python("-c", f"from tests.test_svg import *; print({shown}, end='')", check=True)
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "lines.linewidth": 9}):
-        assert svg.figure(lines(), id="f", caption="c") == first == other.stdout
+        again = svg.figure(lines(), id="f", title="It grows.", caption="It is.")
+    assert again == drawn["lines"] == other.stdout
 
 
-def test_ids_of_a_figure_are_its_own_and_its_texts_are_texts():
-    page = "".join(
-        svg.figure(CHARTS["limits"], id=name, caption="c") for name in ("one", "another")
-    )
+def test_ids_of_a_figure_are_its_own_and_its_texts_are_texts(drawn):
+    page = drawn["limits"] + svg.figure(CHARTS["limits"], id="another", caption="c")
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids)) > 6
     referred = {a or b for a, b in re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', page)}

@@ -44,16 +44,7 @@ def test_a_learned_step_has_the_gradient_of_its_paper():
 def test_octaves_are_counted_where_they_can_be_by_hand():
     model = nn.Sequential(nn.Linear(4, 1, bias=False))
     model[0].weight.data = torch.tensor([[0.25, -0.49, 0.5, 0.0]])
-
-    class Named(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = model
-
-        def forward(self, x):
-            return self.inner(x)
-
-    found = study.octaves(Named(), {"x": torch.tensor([[1.0, 1.9, 2.0, 1e9]])})
+    found = study.octaves(model, {"input": torch.tensor([[1.0, 1.9, 2.0, 1e9]])})
     first = found["first"]
     assert [found["weights"][e - first] for e in (first, -2, -1)] == [0.25, 0.5, 0.25]
     assert [found["inputs"][e - first] for e in (0, 1, study.LAST)] == [0.5, 0.25, 0.25]

@@ -11,10 +11,9 @@ import pytest
 
 from experiments.machine.page import WORK
 from madl.errors import MadlError
-from madl.logbook.experiment import PROFILES
 from madl.logbook.records import Case, Record, Store
 from madl.running import within
-from madl.running.evidence import EvidenceTable, choose_evidence, source_of
+from madl.running.evidence import source_of
 from madl.running.pages import Page
 from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
@@ -22,9 +21,8 @@ from madl.running.samples import quick_sample
 from madl.running.views import View
 from madl.site import limits
 from madl.site.page import PageCalls
-from madl.training import workloads
-from tests.conftest import a_record, a_run, own
-from tests.synthetic import DATA, a_measurement, samples
+from tests.conftest import a_record, a_run, drawn_once, own
+from tests.synthetic import DATA, a_measurement, evidence, full_plan, samples
 
 RANKED = """
 [[group]]
@@ -231,19 +229,12 @@ def groups() -> list[within.Group]:
     return within.groups(quick_sample(full_plan(), nothing.get, "cuda"), nothing)
 
 
-def full_plan() -> RunPlan:
-    workload = workloads.resolve("snippets").params()
-    return RunPlan(Project(), PROFILES["full"], workload)
-
-
 def page_with(name: str, records: list[Record]) -> Page:
     """The page of the machine that has most evidence of it, with these borrowed."""
-    plan = full_plan()
+    (page,) = (page for page in evidence() if page.name == name)
     lent = source_of({record.case.key: record for record in records})
-    row = choose_evidence(EvidenceTable(plan=plan).rows(name), name)
-    view = View(name=name, evidence=row, lenders=[lent])
-    questions = [one for one in plan.project.questions if one.stem == name]
-    return Page(name=name, view=view, others=[], questions=questions)
+    view = View(name=name, evidence=page.view.evidence, lenders=[lent])
+    return Page(name=name, view=view, others=[], questions=page.questions)
 
 
 def rendered(page: Page) -> str:
@@ -270,7 +261,10 @@ def test_the_first_sixteen_cases_decide_every_claim_and_fit_in_seven_minutes(gro
 
 @pytest.mark.parametrize("name", STUDIED)
 @pytest.mark.parametrize("amount", ["none", "one process", "sixteen", "all"])
-def test_a_page_shows_a_gpu_beside_the_cpu_with_whatever_there_is_of_it(groups, name, amount):
+def test_a_page_shows_a_gpu_beside_the_cpu_with_whatever_there_is_of_it(
+    groups, name, amount, monkeypatch
+):
+    monkeypatch.setattr("madl.site.svg.memoized", drawn_once)
     every = [case for group in groups for case in group.cases]
     few = {"none": 0, "sixteen": 16, "all": len(every)}
     cases = (

@@ -31,12 +31,12 @@ def build(plan):
     return build
 
 
-def test_no_address_in_a_toy_logbook_leads_nowhere(build):
-    assert broken(build("")) == []
-
-
-def test_a_toy_logbook_opens_from_a_folder_and_its_verdict_opens(browser, build):
+def test_a_toy_logbook_opens_from_a_folder_no_address_leads_nowhere_and_its_verdict_opens(
+    request, build
+):
     built = build("")
+    assert broken(built) == []
+    browser = request.getfixturevalue("browser")  # or skip the rest
     evidence = "labs/records/toy/grows.html"
     for name, width in product(("index.html", "labs/toy.html", evidence), (320, 1280)):
         found = complaints(browser, (built / name).as_uri(), width=width, scheme="light")

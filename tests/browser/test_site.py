@@ -246,13 +246,12 @@ def test_by_keys_alone_a_verdict_is_opened_down_to_its_records(first, site):
         assert len(twin["records"]) <= len(file.read("cases.jsonl").splitlines())
 
 
-def test_a_first_visit_in_the_dark_is_dark_before_the_theme_s_script_comes(browser, site):
+def test_a_first_visit_in_the_dark_is_dark_before_the_theme_s_script_comes(browser, address):
     page = browser.new_page(color_scheme="dark")
     page.route("**/bundle*.js", lambda route: route.abort())  # so that it never comes
-    with served(site) as address:
-        for name in ("index.html", "labs/lab1_pruning.html", "404.html"):
-            page.goto(f"{address}{name}", wait_until="domcontentloaded")
-            assert page.evaluate("document.body.dataset.mdColorScheme") == "slate", name
+    for name in ("index.html", "labs/lab1_pruning.html", "404.html"):
+        page.goto(f"{address}{name}", wait_until="domcontentloaded")
+        assert page.evaluate("document.body.dataset.mdColorScheme") == "slate", name
     page.close()
 
 

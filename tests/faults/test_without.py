@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import product
+from tests.conftest import product, python
 from tests.faults.conftest import ROOT, Done, python_of
 
 Run = Callable[..., Done]
@@ -21,16 +21,9 @@ def run(tmp_path: Path) -> Run:
     """Call the command line of a copy of the product, with a cache that is empty at first."""
     root = product(tmp_path / "a product ü", "data")
 
-    def call(*arguments: str, python: str = sys.executable, **environment: str) -> Done:
+    def call(*arguments: str, **environment: str) -> Done:
         kept = {"MADL_CACHE": str(tmp_path / "a cache ü"), "MADL_KERNELS": "", "CXX": ""}
-        return subprocess.run(
-            [python, "cli.py", *arguments],
-            cwd=root,
-            env={**os.environ, **kept, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return python("cli.py", *arguments, cwd=root, **{"PYTHONPATH": "", **kept, **environment})
 
     call.root = root
     return call
