@@ -31,10 +31,10 @@ def why(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def write_atomically(path: Path, content: str | bytes, *, is_made: bool = False) -> None:
+def write_atomically(path: Path, content: str | bytes, *, flush: bool = True) -> None:
     """Replace a file in one step: a reader, a killed writer, a power cut never sees half of it.
 
-    After a power cut a file that `is_made` of others, and can be made again, may be empty.
+    Without `flush` it may be empty after a power cut: for what can be made again.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def write_atomically(path: Path, content: str | bytes, *, is_made: bool = False)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(encoded(content))
-                if not is_made:
+                if flush:
                     file.flush()
                     os.fsync(file.fileno())
             os.chmod(temporary, 0o644)
@@ -50,7 +50,7 @@ def write_atomically(path: Path, content: str | bytes, *, is_made: bool = False)
         except BaseException:
             os.unlink(temporary)
             raise
-        if not is_made:
+        if flush:
             sync(path.parent)
     except OSError as error:
         if error.errno is None:
@@ -59,15 +59,13 @@ def write_atomically(path: Path, content: str | bytes, *, is_made: bool = False)
 
 
 def write_if_changed(path: Path, content: str | bytes) -> None:
-    """Write a file that is made of others, but leave one that has this content as it is, with its
-    time.
-    """
+    """Write a file that can be made again, but leave one with this content, and its time, alone."""
     try:
         is_same = path.read_bytes() == encoded(content)
     except OSError:
         is_same = False
     if not is_same:
-        write_atomically(path, content, is_made=True)
+        write_atomically(path, content, flush=False)
 
 
 def encoded(content: str | bytes) -> bytes:

@@ -87,6 +87,7 @@ def test_a_scale_searched_has_the_least_squared_error_of_all_shares(weight, numb
 def test_a_scale_searched_is_never_worse_than_the_format_s_own_and_often_better(
     weight, number_format
 ):
+    assert (calibrated.SHARES[0], calibrated.SHARES[-1]) == (0.5, 2.0)
     assert {1.0, 1.5} <= {*calibrated.SHARES}
     searched, plain, two = (
         squared_errors(values, weight, number_format)

@@ -139,7 +139,10 @@ def test_inside_madl_imports_point_down_or_along_and_never_in_a_circle():
 
 
 FORBIDDEN = {
-    "madl/logbook": (*("torch", "transformers", "kernels", "madl.training", "madl.execution"),),
+    "madl/logbook": (
+        *("torch", "transformers", "kernels", "madl.training", "madl.execution"),
+        *("madl.running", "madl.site"),
+    ),
     "madl": ("experiments", "cli"),
     "kernels": ("madl", "experiments", "cli"),
     "experiments": ("madl.site", "madl.running", "cli"),

@@ -90,9 +90,8 @@ def test_a_fresh_thread_launches_in_the_device_s_context(said):
         launch = place + "0 1099511627777 -4 1099511627776"
         cluster = "attribute 4: 1 2 1"  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         expected += [launch, launch, cluster]
-    launches = [line for line in said if not line.startswith(("retain", "refused"))]
-    assert launches[: len(expected)] == expected
-    assert not any("launch" in line for line in launches[len(expected) :])
+    expected += ["load new", "load old"]  # for what is refused, on another device
+    assert [line for line in said if not line.startswith(("retain", "refused"))] == expected
 
 
 def test_errors_have_the_driver_s_words_and_name(said):

@@ -120,6 +120,21 @@ def test_a_built_page_is_called_by_its_answer_and_a_site_without_address_has_no_
         assert {"og:type", "og:site_name", "og:title", "og:description"} <= told.keys()
 
 
+@pytest.mark.parametrize(
+    ("setting", "url"),
+    [
+        ("https://a.example/  # ours", "https://a.example/"),
+        ('!ENV [SITE_URL, ""] # pictures', "https://of.the.environment/"),
+        (None, ""),
+    ],
+)
+def test_the_address_is_that_of_the_settings_or_of_the_environment(plan, monkeypatch, setting, url):
+    monkeypatch.setenv("SITE_URL", "https://of.the.environment/")
+    settings = "site_name: A\n" + (f"site_url: {setting}\n" if setting else "")
+    write(plan.project.root / "mkdocs.yml", settings)
+    assert plan.project.site_url == url
+
+
 def test_an_address_that_pages_were_made_without_is_said_to_come_too_late(tmp_path, caplog):
     (tmp_path / "index.md").touch()
     with caplog.at_level("INFO"):

@@ -69,7 +69,10 @@ def losses(rng):
     ("made", "repeats", "scatter"),
     [
         *((models(*one), 1500, 0) for one in ((200, 0.05), (2000, 0.03), (2000, 0.1))),
-        *((seeds(*one), 1500, 0.01) for one in ((2, 0.4), (5, 0.0), (5, 0.4))),
+        *(
+            (seeds(*one), 1500, 0.01)
+            for one in ((2, 0.4), (3, 0.05), (5, 0.0), (5, 0.4), (10, 0.4))
+        ),
         (losses, 1500, 0.01),  # what so many draws scatter
     ],
 )

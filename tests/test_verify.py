@@ -91,6 +91,7 @@ SCENARIOS = {  # edit → told, number of differences, lines not executed
     ("power = x * x\n", "power = x**2\n"): ("4 of 8 cases drawn gave equal values", 0, 0),
     ('"""A power."""', '"""Another."""'): None,
     ("power = x * x\n", "power = x * x + 1\n"): ("not equal: today's code differs in", 2, 0),
+    ('"n": x', '"n": float(x) + 0.5'): ("not equal: today's code differs in", 2, 0),
     ("    power =", "    if x > 9:\n        return {}\n    power ="): (
         *("nothing proved: 4 of 8 cases drawn did not execute", 0),
         1,

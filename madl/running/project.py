@@ -5,6 +5,7 @@ import contextlib
 import graphlib
 import importlib
 import importlib.util
+import os
 import re
 import sys
 import tomllib
@@ -71,9 +72,21 @@ class Project:
     @cached_property
     def site_name(self) -> str:
         """The site's name in `mkdocs.yml`; empty without one."""
+        return self._setting("site_name")
+
+    @property
+    def site_url(self) -> str:
+        """Where the site will be served: what `mkdocs.yml` says, or `SITE_URL` if it asks for that;
+        empty where neither does.
+        """
+        url = self._setting("site_url")
+        return os.environ.get("SITE_URL", "") if url.startswith("!ENV") else url
+
+    def _setting(self, name: str) -> str:
+        """The text of a setting in `mkdocs.yml`; empty without one."""
         path = self.root / "mkdocs.yml"
         text = path.read_text("utf-8") if path.is_file() else ""
-        match = re.search(r"^site_name:\s*(.+?)\s*$", text, re.MULTILINE)
+        match = re.search(rf"^{name}:\s*(.+?)\s*(?: #.*)?$", text, re.MULTILINE)
         return match[1].strip("\"'") if match else ""
 
     @cached_property

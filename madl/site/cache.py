@@ -44,7 +44,7 @@ def read(file: Path, key: str) -> str | None:
 
 
 def write(file: Path, key: str, text: str) -> None:
-    write_atomically(file, f"{digest(key, text)}\n{text}", is_made=True)
+    write_atomically(file, f"{digest(key, text)}\n{text}", flush=False)
 
 
 def digest(*texts: str) -> str:

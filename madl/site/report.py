@@ -8,7 +8,6 @@ of day. Files of an earlier rendering are never needed: they are replaced, even 
 import functools
 import io
 import json
-import os
 import re
 import zipfile
 from collections import Counter
@@ -190,7 +189,7 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
     files: dict[str, str | bytes] = {
         f"{figures}/{name}": text for name, text in calls.csv_files().items()
     }
-    if page.view.own and os.environ.get("SITE_URL"):  # nobody asks for it without an address
+    if page.view.own and calls.project.site_url:  # nobody asks for it without an address
         files[_picture(page)] = calls.picture()
     document = templates.load(calls.project, "evidence.html.j2", RESTORE)
     of_page = {
