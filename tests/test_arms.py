@@ -1,13 +1,14 @@
 """Arms: chosen on validation, sealed on test, compared only where they can be paired."""
 
 import math
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook.arms import Arm, arm, speed_up, timed_arm, versus
+from madl.logbook.arms import Arm, arm, beside, speed_up, timed_arm, versus
 from madl.logbook.charts import plain
 from madl.logbook.claims import compare
 from madl.logbook.records import Pending, sealed
@@ -83,6 +84,18 @@ def test_seeds_are_paired_in_order_however_the_records_lie():
     assert versus(a, Arm(label="swapped", records=tuple(swapped))).error > 0.01
 
 
+def test_a_model_meets_every_model_of_its_seed():
+    single = arm(read(*(model(1700 + 20 * s, params={"seed": s}) for s in (0, 1))), method="a")
+    several = read(*(model(1600 + 10 * i, params={"seed": s}) for s in (1, 0) for i in range(3)))
+    orders = Arm(label="orders", records=tuple(several), units="orders")
+    repeated = beside(single, orders)
+    assert repeated.units == "orders"
+    assert [record.case.params["seed"] for record in repeated.records] == [1, 1, 1, 0, 0, 0]
+    paired = versus(repeated, orders)
+    assert paired.population == "models"
+    assert paired.by_unit == pytest.approx((0.055, 0.045))
+
+
 OF_SEED_7 = Arm(label="QAT", records=tuple(read(model(9), model(9, params={"seed": 7}))))
 
 
@@ -130,6 +143,14 @@ def test_a_ratio_is_the_quotient_of_the_printed_times(count):
         assert len(eager.samples_s) == eager.time.n == 5
         assert f"{eager}" == "31.1 ms"
         assert [case.params["process"] for case in eager.cases] == [0, 1, 2, 3, 4]
+
+
+def test_a_time_is_of_one_processor():
+    """Two kinds may share a name, as those with and without matrix units do."""
+    first, second = (a_process(i, a=a_measurement([1e-3] * 3)) for i in range(2))
+    other = replace(second, run=replace(second.run, cpu="Some Processor (AMX)"))
+    with pytest.raises(MadlError, match=r"a was timed on .* and on Some Processor \(AMX\): time"):
+        timed_arm(read(first, other), "a")
 
 
 def disturbed(a: tuple[float | None, ...], b: tuple[float | None, ...]):

@@ -201,7 +201,7 @@ def _invented(params: Any) -> dict[str, Any]:
             return {"measurements": timed(fused, params), "missing": missing}
         case {"dtype": str()}:
             every = {form: ms / 1e3 for form, ms in FORM_MS.items()}
-            return {"measurements": timed(every, params), "missing": {"cast": "out of memory"}}
+            return {"measurements": timed(every, params), "missing": {"chunked": "out of memory"}}
         case {"kind": "naive"}:
             names = (
                 "eager, training",
