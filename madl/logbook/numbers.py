@@ -9,6 +9,7 @@ Units: as `stats` has them, accuracies and differences as fractions; what is cou
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from madl.errors import MadlError
@@ -94,6 +95,14 @@ def contended_processes(records: Iterable[Record]) -> ExactValue:
         shares = ([run["contention"] for run in process] for process in zip(*runs))
         crowded += sum(any(s is not None and s > CONTENDED for s in process) for process in shares)
     return exact(crowded, timed)
+
+
+def hours_of(records: Iterable[Record]) -> ExactValue:
+    """The hours between the first and the last of these records: what their scatter speaks of."""
+    timed = [*records]
+    started = sorted(datetime.fromisoformat(record.run.started) for record in timed)
+    hours = (started[-1] - started[0]).total_seconds() / 3600 if started else 0.0
+    return exact(round(hours, 1), timed, "hours")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +194,10 @@ def bracketed(interval: tuple[float, float], unit: Unit) -> str:
 
 
 def magnitude(value: float, unit: Unit, *, more: int = 0) -> str:
-    """A value and its unit in two or three digits, and `more`: "79 %", "6.4 points", "2.6 ×"."""
+    """A value and its unit in two or three digits, and `more`: "79 %", "6.4 points", "2.6 ×".
+
+    Ratios near one have three: "1.07 ×".
+    """
     text = _shown(value, unit, more)
     name = unit.removesuffix("s") if text.lstrip("−") == "1" and len(unit) > 2 else str(unit)
     return f"{text}\u00a0{name}"
@@ -195,7 +207,8 @@ def _shown(value: float, unit: Unit, more: int) -> str:
     """The value as `magnitude` prints it, without its unit."""
     shown = unit.shown(value)
     if unit not in (Unit.PERCENT, Unit.POINTS):
-        digits = 2 + more if abs(shown) < 10 else 3
+        near_one = unit is Unit.TIMES and 2 / 3 < shown < 1.5  # where two digits leave an interval
+        digits = 2 + more if abs(shown) < 10 and not near_one else 3
         return number(float(f"{shown:.{digits}g}"))
     places = int(unit is Unit.POINTS and abs(shown) < 10)
     return fixed(shown, places + more)
