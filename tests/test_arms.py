@@ -1,6 +1,7 @@
 """Arms: chosen on validation, sealed on test, compared only where they can be paired."""
 
 import math
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
@@ -130,6 +131,14 @@ def test_a_ratio_is_the_quotient_of_the_printed_times(count):
         assert len(eager.samples_s) == eager.time.n == 5
         assert f"{eager}" == "31.1 ms"
         assert [case.params["process"] for case in eager.cases] == [0, 1, 2, 3, 4]
+
+
+def test_a_time_is_of_one_processor():
+    """Two kinds may share a name, as those with and without matrix units do."""
+    first, second = (a_process(i, a=a_measurement([1e-3] * 3)) for i in range(2))
+    other = replace(second, run=replace(second.run, cpu="Some Processor (AMX)"))
+    with pytest.raises(MadlError, match=r"a was timed on .* and on Some Processor \(AMX\): time"):
+        timed_arm(read(first, other), "a")
 
 
 def disturbed(a: tuple[float | None, ...], b: tuple[float | None, ...]):

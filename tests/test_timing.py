@@ -12,8 +12,10 @@ import pytest
 import torch
 from torch import nn
 
+from madl.logbook.records import read_published
 from madl.machine import fresh, lint, timing
-from tests.synthetic import a_measurement
+from madl.running.project import Project
+from tests.synthetic import DATA, a_measurement
 
 GOOD = a_measurement([1.00, 1.01, 0.99, 1.00, 1.02, 1.00], first_call_s=9.0, contention=0.02)
 SLOWER = {**GOOD, "samples_s": [2 * s for s in GOOD["samples_s"]]}
@@ -129,3 +131,15 @@ def test_a_fresh_process_has_empty_caches_of_its_own(monkeypatch, tmp_path):
     assert [answer["x"] for answer in found] == [2, 2]
     assert [answer["inside"] for answer in found] == [[], []]
     assert len({answer["cache"] for answer in found} | {str(tmp_path)}) == 3
+
+
+@pytest.mark.parametrize("stem", ["lab4_compile", "lab4_attention"])
+def test_what_tuning_chose_was_timed_on_the_processor_of_the_sittings(stem):
+    used: dict[str, set[str | None]] = {}  # host → its processors
+    for path in (DATA / f"{stem}_tuning.jsonl", DATA / f"{stem}.jsonl"):
+        for record in read_published(path) if path.exists() else ():
+            is_timed = Project().load(stem).runs_alone(record.case.params)
+            is_now = record.case.version == Project().load(stem).version
+            if is_timed and is_now and (record.status, record.run.device) == ("ok", "cpu"):
+                used.setdefault(record.run.host, set()).add(record.run.cpu)
+    assert all(len(processors) == 1 for processors in used.values()), used

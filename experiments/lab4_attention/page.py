@@ -12,10 +12,18 @@ from typing import Any
 
 from experiments.lab4_attention import design
 from madl.logbook.arms import TimedArm, timed_arm, value_at
-from madl.logbook.charts import Chart, doubling, level, line, linear, log
+from madl.logbook.charts import Chart, category, doubling, intervals, level, line, linear, log
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import Experiment, Plan
-from madl.logbook.numbers import ExactValue, NumberFn, computed, contended_processes, exact, value
+from madl.logbook.numbers import (
+    ExactValue,
+    NumberFn,
+    computed,
+    contended_processes,
+    exact,
+    hours_of,
+    value,
+)
 from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, none_if_pending
 from madl.logbook.values import Estimate
 from madl.machine import lint
@@ -24,20 +32,24 @@ from madl.machine.device import no_device
 FORMS = {
     "naive": "naive",
     "tuned": "tuned",
-    "cast": "tuned in FP32",
+    "chunked": "tuned, in chunks",
+    "tuned in FP32": "tuned, in FP32",
+    "chunked in FP32": "tuned, in chunks, in FP32",
     "math": "SDPA math",
     "flash": "SDPA flash",
     "efficient": "SDPA efficient",
     "cudnn": "SDPA cuDNN",
+    "flash in FP32": "SDPA flash, in FP32",
 }
 DTYPES = {"float32": "FP32", "bfloat16": "BF16", "float16": "FP16"}
 TINY = {"batch": 2, "heads": 2, "length": 16}  # in smoke
-QUICK_PROCESSES = design.CONFIRMING[:2]
+QUICK_SITTINGS = design.CONFIRMING["cpu"][:2]
 NO_KERNEL = "no kernel"
 PROFILE: dict[str, Scalar] = {"kind": "profile", "device": "cpu"}
 
 page = Experiment(
-    timed=lambda params: params["kind"] in ("time", "notebook", "profile"),
+    version=2,
+    timed=lambda params: params["kind"] != "correct",
 )
 page.unavailable(no_device)
 
@@ -54,26 +66,29 @@ def limits(plan: Plan, device: str) -> dict[str, Scalar]:
     }
 
 
-def timings(plan: Plan, processes: Sequence[int]) -> Iterable[Params]:
-    """Cases that time every form, a case for each process, device, dtype and length."""
-    choose = plan.profile.choose
-    dtypes = choose(smoke=("bfloat16",), quick=design.DTYPES)
-    for process, (device, shape), dtype in product(processes, design.SHAPES.items(), dtypes):
-        base = {**limits(plan, device), "dtype": dtype, "process": process}
+def timings(plan: Plan, device: str, process: int) -> Iterable[Params]:
+    """Cases that time every form in one sitting: each dtype and length, and what goes beyond."""
+    choose, shape, limit = plan.profile.choose, design.SHAPES[device], limits(plan, device)
+    for dtype in choose(smoke=("bfloat16",), quick=design.DTYPES):
+        base = {**limit, "dtype": dtype, "process": process}
         yield {"kind": "notebook", **base, **choose(smoke=TINY, quick=design.NOTEBOOK)}
         for length in choose(smoke=(64,), quick=design.LENGTHS[device]):
             yield {"kind": "time", **base, **shape, "length": length}
+        if device == "cpu" and dtype in design.BEYOND_DTYPES:
+            length = choose(smoke=64, quick=design.BEYOND_LENGTH)
+            for kind in (design.CAUSAL, design.BACKWARD):
+                yield {"kind": kind, **base, **shape, "length": length}
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
-    yield from timings(plan, design.TUNING)
+    for process, device in product(design.TUNING, design.SHAPES):
+        yield from timings(plan, device, process)
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     choose = plan.profile.choose
-    processes = choose(smoke=design.CONFIRMING[:1], quick=design.CONFIRMING)
     for device, shape in design.SHAPES.items():
         checked = choose(smoke=TINY, quick=design.CHECKED)
         yield {"kind": "correct", "device": device, "head_dim": design.HEAD_DIM, **checked}
@@ -84,20 +99,22 @@ def cases(plan: Plan) -> Iterable[Params]:
         }
         yield {"kind": "memory", **limits(plan, device), **shape, **memory}
     profiled = {**PROFILE, **limits(plan, "cpu"), **design.SHAPES["cpu"], "dtype": "float32"}
-    for process in processes:
-        length = choose(smoke=64, quick=design.PROFILED_LENGTH)
-        yield {**profiled, "length": length, "process": process}
-    yield from timings(plan, processes)
+    length = choose(smoke=64, quick=design.PROFILED_LENGTH)
+    for device, processes in design.CONFIRMING.items():
+        for process in choose(smoke=processes[:1], quick=processes):
+            if device == "cpu":
+                yield {**profiled, "length": length, "process": process}
+            yield from timings(plan, device, process)
 
 
 @page.quick
 def quick(params: Params) -> bool:
-    """The cases of the CPU's claims in two processes, and the check that all forms agree."""
+    """The cases of the CPU's claims in two sittings, and the check that all forms agree."""
     longest = {"kind": "time", "length": design.LENGTHS["cpu"][-1]}
     return params["kind"] == "correct" or (
         longest.items() <= params.items()
         and params["dtype"] != "float16"
-        and params["process"] in QUICK_PROCESSES
+        and params["process"] in QUICK_SITTINGS
     )
 
 
@@ -147,6 +164,18 @@ def fused_against_written(r: Records, **where: Scalar) -> Contrast:
     return compare(fused(r, **where), written(r, **where))
 
 
+def as_asked(kind: str = "notebook", dtype: str = design.ASKED_DTYPE) -> dict[str, Scalar]:
+    """The parameters of the notebook's shape and data type, or of another kind, on the CPU."""
+    return {"kind": kind, "device": "cpu", "dtype": dtype}
+
+
+@page.claim(primary=True)
+def fused_is_faster_as_asked(r: Records) -> Contrast:
+    """On a CPU, at the notebook's shape in FP16, fused attention is faster than the fastest form
+    written by hand."""
+    return fused_against_written(r, **as_asked())
+
+
 @page.claim(primary=True)
 def fused_is_faster_in_fp32(r: Records) -> Contrast:
     """In FP32 on a CPU, fused attention is faster than the fastest form written by hand, at the
@@ -154,7 +183,7 @@ def fused_is_faster_in_fp32(r: Records) -> Contrast:
     return fused_against_written(r, **longest(r, device="cpu", dtype="float32"))
 
 
-@page.claim(primary=True)
+@page.claim
 def fused_is_faster_in_bf16(r: Records) -> Contrast:
     """In BF16 on a CPU, fused attention is faster than the fastest form written by hand, at the
     longest sequence that both hold."""
@@ -169,9 +198,23 @@ def fused_is_faster_in_fp16(r: Records) -> Contrast:
 
 
 @page.claim
+def fused_is_faster_with_a_causal_mask(r: Records) -> Contrast:
+    """In FP32 on a CPU, with a causal mask, fused attention is faster than the fastest form written
+    by hand."""
+    return fused_against_written(r, **as_asked(design.CAUSAL, "float32"))
+
+
+@page.claim
+def fused_is_faster_with_its_backward_pass(r: Records) -> Contrast:
+    """In FP32 on a CPU, forward and backward, fused attention is faster than the fastest form
+    written by hand that keeps what backward needs."""
+    return fused_against_written(r, **as_asked(design.BACKWARD, "float32"))
+
+
+@page.claim
 def care_pays_in_fp32(r: Records) -> Contrast:
     """In FP32 on a CPU, the formula written with care is faster than the naive one, at the longest
-    sequence of the first claim."""
+    sequence that both a written and a fused form hold."""
     at = longest(r, device="cpu", dtype="float32")
     return compare(arm(r, "tuned", **at), arm(r, "naive", **at))
 
@@ -185,8 +228,16 @@ def fused_is_faster_on_cuda(r: Records) -> Contrast:
 
 def over_naive(r: Records, dtype: str) -> Contrast:
     """Fused over naive at the notebook's shape on the CPU: the speed-up that reports give."""
-    at: dict[str, Scalar] = {"kind": "notebook", "device": "cpu", "dtype": dtype}
+    at = as_asked(dtype=dtype)
     return compare(fused(r, **at), arm(r, "naive", **at))
+
+
+def asked_ms(r: Records, form: str) -> ExactValue:
+    """Milliseconds of a call at the notebook's shape in FP16: of this form, or of the fastest
+    "fused" or "written" one."""
+    fastest_of = {"fused": fused, "written": written}.get(form, partial(arm, form=form))
+    a = fastest_of(r, **as_asked())
+    return exact(1e3 * a.median_s, a.records, "ms")
 
 
 def peaks(r: Records, device: str = "cpu") -> dict[tuple[str, int], Any]:
@@ -199,18 +250,29 @@ def peaks(r: Records, device: str = "cpu") -> dict[tuple[str, int], Any]:
     }
 
 
+def naive_length(r: Records) -> int:
+    """The longest sequence whose memory naive was measured at, on the CPU."""
+    return max((length for form, length in peaks(r) if form == "naive"), default=0)
+
+
 def peak(r: Records, form: str, part: str = "") -> ExactValue:
     """A form's peak memory at naive's longest sequence, in MB, or over a `part` of its row."""
     by_problem, source = peaks(r), r.where(kind="memory", device="cpu")
-    longest = max((length for name, length in by_problem if name == "naive"), default=0)
+    longest = naive_length(r)
     if (peak := by_problem.get((form, longest))) is None:
         raise Pending(f"the peak of {form}")
     size, unit = (peak[part], "") if part else (1e6, "MB")
     return exact(peak["peak_bytes"] / size, source, unit)
 
 
+def fused_share(r: Records) -> ExactValue:
+    """Fused attention's peak memory at naive's longest sequence, in % of naive's."""
+    ours, naive = (peak(r, form) for form in ("flash", "naive"))
+    return exact(100 * ours.value / naive.value, r.where(kind="memory", device="cpu"), "%")
+
+
 def positions(r: Records) -> ExactValue:
-    """The sequence length of the first claim."""
+    """The longest sequence in FP32 that both a written and a fused form hold on the CPU."""
     where = longest(r, device="cpu", dtype="float32")
     return exact(where["length"], r.all(**where))
 
@@ -253,14 +315,29 @@ page.numbers(
     batch=parameter("batch", kind="time"),
     heads=parameter("heads", kind="time"),
     notebook_batch=parameter("batch", kind="notebook"),
+    notebook_heads=parameter("heads", kind="notebook"),
+    notebook_positions=parameter("length", kind="notebook"),
     apart=parameter("length", kind="profile"),
+    beyond_length=parameter("length", kind=design.CAUSAL),
     contended=contended_processes,
+    naive_asked=partial(asked_ms, form="naive"),
+    fused_asked=partial(asked_ms, form="fused"),
+    written_asked=partial(asked_ms, form="written"),
+    flash_asked=partial(asked_ms, form="flash"),
     over_naive_fp32=partial(over_naive, dtype="float32"),
     over_naive_bf16=partial(over_naive, dtype="bfloat16"),
     over_naive_fp16=partial(over_naive, dtype="float16"),
     positions=positions,
+    chunk=lambda r: exact(design.CHUNK),
+    at_length=lambda r: exact(naive_length(r), r.where(kind="memory", device="cpu")),
+    limit=lambda r: exact(design.LIMIT_S, unit="s"),
+    memory_limit=lambda r: exact(design.MEMORY_LIMIT_S, unit="s"),
+    hours=lambda r: hours_of(r.where(device="cpu", kind="time")),
+    naive_peak=partial(peak, form="naive"),
     tuned_peak=partial(peak, form="tuned"),
+    chunked_peak=partial(peak, form="chunked"),
     fused_peak=partial(peak, form="flash"),
+    fused_share=fused_share,
     naive_scores=partial(peak, form="naive", part="score_bytes"),
     tuned_scores=partial(peak, form="tuned", part="score_bytes"),
     wrong_on_ones=value("scales", "ones", unit="%", factor=100, kind="correct", device="cpu"),
@@ -286,6 +363,24 @@ def timed_problems(r: Records) -> list[dict[str, Any]]:
 def speed_up_of(r: Records, **at: Scalar) -> Estimate:
     """The speed of the fastest fused form over that of the fastest written one."""
     return written(r, **at) / fused(r, **at)
+
+
+@page.chart
+def asked(r: Records) -> Chart:
+    """A call at the notebook's shape on the CPU: naive, the fastest written and fused forms."""
+    rows: list[Row] = []
+    for dtype in dict.fromkeys((design.ASKED_DTYPE, *DTYPES)):
+        at = as_asked(dtype=dtype)
+        arms = (arm(r, "naive", **at), written(r, **at), fused(r, **at))
+        for a in {a.label: a for a in arms}.values():
+            title = DTYPES[dtype]
+            rows.append({"form": f"{title}, {a.label}", "dtype": title, "a call": a})
+    return Chart(
+        rows,
+        x=log("a call", "a call", "ms"),
+        y=category("form"),
+        marks=[intervals("a call", by="dtype")],
+    )
 
 
 @page.chart
@@ -331,7 +426,7 @@ def memory(r: Records) -> Chart:
 def devices(r: Records) -> Sequence[Row]:
     """Fused against written, on each device at the longest sequence of each dtype."""
     rows: list[Row] = []
-    nothing = dict.fromkeys(("positions", "fused", "fastest written", "fused over it"))
+    nothing = dict.fromkeys(("positions", "fused", "fastest written", "speed-up"))
     for device in design.SHAPES:
         pairs = {
             title: none_if_pending(against, r, device, dtype) for dtype, title in DTYPES.items()
@@ -349,7 +444,7 @@ def against(r: Records, device: str, dtype: str) -> Row:
         "positions": at["length"],
         "fused": ours.label,
         "fastest written": rival.label,
-        "fused over it": rival / ours,
+        "speed-up": rival / ours,
     }
 
 
@@ -376,7 +471,29 @@ def time_or_reason(r: Records, form: str, **at: Scalar) -> TimedArm | str:
     """The times of a form, or why it did not run. Raises: Pending: a process is missing."""
     missing = [record.values["missing"] for record in r.all(**at)]
     reasons = [reason[form] for reason in missing if form in reason]
-    return reasons[0] if reasons else arm(r, form, **at)
+    if not reasons:
+        return arm(r, form, **at)
+    same, _, other = reasons[0].rpartition(" ")
+    return f"{same} {FORMS.get(other, other)}" if same == "the same as" else reasons[0]
+
+
+@page.table
+def beyond(r: Records) -> Sequence[Row]:
+    """Fused against written with a causal mask, and with the backward pass, on the CPU."""
+    titles = {design.CAUSAL: "causal mask", design.BACKWARD: "forward and backward"}
+    rows: list[Row] = []
+    for (kind, title), dtype in product(titles.items(), design.BEYOND_DTYPES):
+        at = as_asked(kind, dtype)
+        ours, rival = fused(r, **at), written(r, **at)
+        rows.append(
+            {
+                "what": f"{title}, {DTYPES[dtype]}",
+                "fused": ours,
+                "fastest written": f"{rival.label}, {rival}",
+                "speed-up": f"{rival / ours:i}",
+            }
+        )
+    return rows
 
 
 @page.table
@@ -395,15 +512,16 @@ def over_both(r: Records, **at: Scalar) -> Row:
     ours, naive, rival = fused(r, **at), arm(r, "naive", **at), written(r, **at)
     return {
         "fused": ours,
-        "over naive": naive / ours,
+        "speed-up over naive": naive / ours,
         "fastest written": rival.label,
-        "over it": rival / ours,
+        "speed-up over it": rival / ours,
     }
 
 
 SCORE_PASSES = {  # reads, writes, lines read before they are written, new pages cleared
     "naive": 3 + 3 + 3 + 3,
     "tuned": 2 + 2 + 1,
+    "chunked": 0,
     "flash": 0,
 }
 COPY_PASSES = 3  # read, write, and the lines read before they are written
@@ -424,7 +542,7 @@ def bounds(r: Records) -> Sequence[Row]:
         {
             "form": FORMS[form],
             "moves (MB)": num_bytes / 1e6,
-            "moving, at least (ms)": 1e3 * num_bytes * a_byte_s,
+            "moving, about (ms)": 1e3 * num_bytes * a_byte_s,
             "products, at least (ms)": products_ms,
             "measured": arm(r, form, **PROFILE),
         }
@@ -434,12 +552,14 @@ def bounds(r: Records) -> Sequence[Row]:
 
 @page.table
 def times(r: Records) -> Sequence[Row]:
-    """The times of all forms at all lengths."""
+    """The times of the naive and of the fastest forms at all lengths."""
     rows: list[Row] = []
     for at in timed_problems(r.where(kind="time")):
         problem = f"{r.place(at['device'])}, {DTYPES[at['dtype']]}, {at['length']:,}"
-        cells = {
-            title: none_if_pending(time_or_reason, r, form, **at) for form, title in FORMS.items()
-        }
-        rows.append({"problem": problem, **cells})
+        row: dict[str, Any] = {"problem": problem}
+        row["naive"] = none_if_pending(time_or_reason, r, "naive", **at)
+        for title, fastest_of in (("fastest written", written), ("fused", fused)):
+            a = none_if_pending(fastest_of, r, **at)
+            row |= {title: a and a.label, f"{title}, a call": a}
+        rows.append(row)
     return rows

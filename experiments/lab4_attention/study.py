@@ -12,7 +12,7 @@ import itertools
 import math
 import resource
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,15 +31,15 @@ from madl.machine.memory import keep_freed_pages, peak_bytes
 Json = Mapping[str, Any]
 Call = Callable[[], Tensor]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-NAIVE, TUNED, CAST = design.WRITTEN
+NAIVE, TUNED, CHUNKED, *_ = design.WRITTEN
 BACKENDS = {
     "math": SDPBackend.MATH,
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
-FORMS = (*design.WRITTEN, *BACKENDS)
-SHAPE = ("batch", "heads", "length", "head_dim", "dtype")
+FORMS = (*design.WRITTEN, "math", *design.FUSED)
+SHAPE = ("batch", "heads", "length", "head_dim", "dtype", "kind")
 OUT_OF_MEMORY = "out of memory"
 UNAVAILABLE = ("No viable backend", "No available kernel")  # as torch says it on a CPU, and on CUDA
 
@@ -59,13 +59,14 @@ def measure(argument: Json) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """The shape and dtype of one attention."""
+    """The shape and dtype of one attention, and its kind: `CAUSAL`, `BACKWARD`, or any other."""
 
     batch: int
     heads: int
     length: int
     head_dim: int
     dtype: str
+    kind: str = "forward"
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -95,45 +96,76 @@ class Problem:
 # ---- forms --------------------------------------------------------------------------------------
 
 
-def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def naive(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """Attention as its formula is written: three matrices of scores, each in new memory."""
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, T)
+    if mask is not None:
+        scores = scores + mask
     return torch.softmax(scores, dim=-1) @ v
 
 
+@functools.lru_cache(maxsize=2)
+def mask_of(problem: Problem, device: str) -> Tensor | None:
+    """The terms a causal mask adds to scores, minus infinity for later keys: (T, T), or None."""
+    if problem.kind != design.CAUSAL:
+        return None
+    shape = (problem.length, problem.length)
+    return torch.full(shape, -math.inf, dtype=problem.torch_dtype, device=device).triu(1)
+
+
 def tuned(problem: Problem, device: str) -> Attend:
-    """Attention written out with care: the product scales, softmax overwrites, memory is kept.
+    """Attention written out with care: all queries in one chunk.
+
+    For a backward pass, which needs what that overwrites, the queries are scaled, not the scores.
+    """
+    if problem.kind != design.BACKWARD:
+        return by_chunks(problem, device, rows=problem.length)
+    scale = 1 / math.sqrt(problem.head_dim)
+    return lambda q, k, v: torch.softmax((q * scale) @ k.transpose(-2, -1), dim=-1) @ v
+
+
+def chunked(problem: Problem, device: str) -> Attend:
+    """Attention written out with care, so few queries at a time that their scores stay in a cache.
+
+    Raises:
+        RuntimeError: a backward pass is asked for, which needs what it overwrites.
+    """
+    if problem.kind == design.BACKWARD:
+        raise RuntimeError("overwrites what backward needs")
+    return by_chunks(problem, device, rows=min(design.CHUNK, -(-problem.length // 2)))
+
+
+def by_chunks(problem: Problem, device: str, *, rows: int) -> Attend:
+    """Attention for `rows` queries of all heads at a time: the product scales, softmax overwrites,
+    memory is kept, and keys that a causal mask hides from a whole chunk are left out.
 
     Each call overwrites the output of the one before.
     """
     p, count = problem, problem.batch * problem.heads  # of matrix products
+    mask = mask_of(p, device)
 
     @functools.cache
     def buffers() -> tuple[Tensor, Tensor]:
-        sizes = (count, p.length, p.length), (count, p.length, p.head_dim)
+        sizes = (count * rows * p.length,), (count, p.length, p.head_dim)
         scores, out = (torch.empty(size, dtype=p.torch_dtype, device=device) for size in sizes)
         return scores, out
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores, out = buffers()
+        kept, out = buffers()
         q, k, v = (t.flatten(0, 1) for t in (q, k, v))
-        scores.baddbmm_(q, k.transpose(1, 2), beta=0, alpha=1 / math.sqrt(p.head_dim))
-        torch.softmax(scores, dim=-1, out=scores)
-        return torch.bmm(scores, v, out=out).view(p.batch, p.heads, p.length, p.head_dim)
+        for start in range(0, p.length, rows):
+            end = min(start + rows, p.length)
+            seen = p.length if mask is None else end
+            scores = kept[: count * (end - start) * seen].view(count, end - start, seen)
+            keys = k[:, :seen].transpose(1, 2)
+            scores.baddbmm_(q[:, start:end], keys, beta=0, alpha=1 / math.sqrt(p.head_dim))
+            if mask is not None:
+                scores.add_(mask[start:end, :seen])
+            torch.softmax(scores, dim=-1, out=scores)
+            torch.bmm(scores, v[:, :seen], out=out[:, start:end])
+        return out.view(p.batch, p.heads, p.length, p.head_dim)
 
     return attend
-
-
-def cast(problem: Problem, device: str) -> Attend:
-    """The tuned form, computed in float32: for dtypes that a processor multiplies slowly.
-
-    Raises:
-        RuntimeError: the problem is in float32, where this is the tuned form.
-    """
-    if problem.dtype == "float32":
-        raise RuntimeError("the same as tuned")
-    attend = tuned(replace(problem, dtype="float32"), device)
-    return lambda q, k, v: attend(q.float(), k.float(), v.float()).to(problem.torch_dtype)
 
 
 @functools.lru_cache(maxsize=1)
@@ -147,26 +179,70 @@ def inputs(problem: Problem, device: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def call(form: str, problem: Problem, device: str) -> Call:
-    """A function that makes one forward pass of a form, on fixed inputs."""
-    q, k, v = inputs(problem, device)
+    """The first of what `passes` returns: the output; or the gradient of q, once all are there."""
+    return first_of(passes(form, problem, device))
+
+
+def first_of(every: Callable[[], Sequence[Tensor]]) -> Call:
+    return lambda: every()[0]
+
+
+def passes(form: str, problem: Problem, device: str) -> Callable[[], Sequence[Tensor]]:
+    """A function that makes one pass of a form, on fixed inputs, as `outputs` or `gradients`."""
+    every = gradients if problem.kind == design.BACKWARD else outputs
+    return every(attention(form, problem, device), inputs(problem, device))
+
+
+def attention(form: str, problem: Problem, device: str) -> Attend:
+    """The function of q, k and v that is a form.
+
+    Raises:
+        RuntimeError: there is no such form of the problem, or it is the same as another.
+    """
+    if (plain := form.removesuffix(design.IN_FP32)) != form:
+        if problem.dtype == "float32":
+            raise RuntimeError(f"the same as {plain}")
+        wide = attention(plain, replace(problem, dtype="float32"), device)
+        return lambda q, k, v: wide(q.float(), k.float(), v.float()).to(problem.torch_dtype)
+    is_causal, mask = problem.kind == design.CAUSAL, mask_of(problem, device)
     written: dict[str, Callable[[], Attend]] = {
-        NAIVE: lambda: naive,
+        NAIVE: lambda: functools.partial(naive, mask=mask),
         TUNED: lambda: tuned(problem, device),
-        CAST: lambda: cast(problem, device),
+        CHUNKED: lambda: chunked(problem, device),
     }
-    attend = written.get(form, lambda: F.scaled_dot_product_attention)()
+    fused = functools.partial(F.scaled_dot_product_attention, is_causal=is_causal)
+    return written.get(form, lambda: fused)()
 
-    def once() -> Tensor:
+
+def outputs(attend: Attend, qkv: Sequence[Tensor]) -> Callable[[], Sequence[Tensor]]:
+    """A function that computes the output, alone in a list."""
+
+    def forward() -> Sequence[Tensor]:
         with torch.no_grad():
-            return attend(q, k, v)
+            return [attend(*qkv)]
 
-    return once
+    return forward
+
+
+def gradients(attend: Attend, qkv: Sequence[Tensor]) -> Callable[[], Sequence[Tensor]]:
+    """A function that computes the gradients of q, k and v, under a random gradient of the output:
+    of ones, that of v would be one sum repeated."""
+    traced = [t.clone().requires_grad_() for t in qkv]
+    generator = torch.Generator(qkv[0].device).manual_seed(1)
+    given = torch.randn(qkv[0].shape, generator=generator, device=qkv[0].device).to(qkv[0].dtype)
+
+    def forward_and_backward() -> Sequence[Tensor]:
+        with torch.enable_grad():
+            return torch.autograd.grad(attend(*traced), traced, given)
+
+    return forward_and_backward
 
 
 @contextlib.contextmanager
 def only(form: str) -> Generator[None]:
     """A context in which `scaled_dot_product_attention` uses the form's backend and no other."""
-    with sdpa_kernel(BACKENDS[form]) if form in BACKENDS else contextlib.nullcontext():
+    backend = BACKENDS.get(form.removesuffix(design.IN_FP32))
+    with sdpa_kernel(backend) if backend is not None else contextlib.nullcontext():
         yield
 
 
@@ -193,16 +269,26 @@ def check(argument: Json) -> dict[str, Any]:
         AssertionError: a form is further from float64 than its dtype's rounding allows.
     """
     device, shares = argument["device"], dict[str, float]()
-    for dtype, form in itertools.product(design.TOLERANCE, FORMS):
-        problem = _problem(argument, dtype=dtype)
-        expected = naive(*(t.double() for t in inputs(problem, device)))
-        try:
-            with only(form):
-                output = call(form, problem, device)()
-        except RuntimeError:  # no such kernel here
-            continue
-        share = shares[f"{form} {dtype}"] = error(output, expected) / design.TOLERANCE[dtype]
-        assert share <= 1, f"{form} in {dtype} is wrong: {share:.3g} times the allowed error"
+    kinds = design.EXPECTED if device == "cpu" else ("forward",)
+    for kind, dtype in itertools.product(kinds, design.TOLERANCE):
+        problem = _problem(argument, dtype=dtype, kind=kind)
+        every = gradients if kind == design.BACKWARD else outputs
+        exact = [t.double() for t in inputs(problem, device)]
+        expected = every(attention(NAIVE, problem, device), exact)()
+        ran: list[str] = []
+        for form in FORMS:
+            try:
+                with only(form):
+                    results = every(attention(form, problem, device), inputs(problem, device))()
+            except RuntimeError:  # no such kernel here, or none of this kind
+                continue
+            ran.append(form)
+            name = f"{form} {dtype}" + f", {kind}" * (kind != "forward")
+            far = max(map(error, results, expected))
+            share = shares[name] = far / design.TOLERANCE[dtype]
+            assert share <= 1, f"{name} is wrong: {share:.3g} times the allowed error"
+        expects = design.EXPECTED[kind] if (device, dtype) == ("cpu", "float32") else ()
+        assert {*expects} <= {*ran}, f"{kind}: of {expects} only {ran} ran"
     return {"errors": shares, "scales": scale_errors(_problem(argument, dtype="float32"))}
 
 
@@ -236,12 +322,12 @@ def time_forms(argument: Json) -> dict[str, Any]:
 
 
 def profile(argument: Json) -> dict[str, Any]:
-    """Time three forms, each step of the naive one, and what bounds them; count page faults.
+    """Time four forms, each step of the naive one, and what bounds them; count page faults.
 
     Bounds: one large product, and a copy of a matrix of scores to memory that is there.
     """
     problem, device = _problem(argument), argument["device"]
-    forms = (NAIVE, TUNED, chosen_backend(problem, device))
+    forms = (NAIVE, TUNED, CHUNKED, chosen_backend(problem, device))
     works, missing = checked_works(forms, problem, argument)
     faults = {name: _faults(work) for name, work in works.items() if device == "cpu"}
     alone = {**steps(problem, device), **bounds(problem, device)}
@@ -295,9 +381,11 @@ def checked_works(
     reference: Tensor | None = None
     for form in forms:
         try:
-            attend = call(form, problem, argument["device"])
+            every = passes(form, problem, argument["device"])
+            attend = first_of(every)
             with only(form):
-                output = _limited_output(attend, argument)
+                _limited_output(attend, argument)
+                output = torch.stack([*every()])
                 subject = timing.observe(attend, inputs(problem, argument["device"]))
         except RuntimeError as failed:
             missing[form] = reason(failed)
@@ -306,7 +394,7 @@ def checked_works(
         far = error(output, reference) / design.TOLERANCE[problem.dtype]
         if not far <= 2:  # which no NaN is
             differs = f"differs from {next(iter(works), form)} by {far:.3g} times the error"
-            assert form in BACKENDS, f"{form} {differs}"
+            assert form not in design.WRITTEN, f"{form} {differs}"
             missing[form] = differs  # a fault of torch's costs its own cell
             continue
         works[form] = Work(attend, form, subject)

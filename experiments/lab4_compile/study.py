@@ -16,7 +16,6 @@ import importlib
 import random
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -44,11 +43,11 @@ Form = tuple[nn.Module, list[Tensor]]
 
 def run(params: Params, ctx: Context) -> Values:
     """Run a case by its `kind`, in fresh processes."""
-    argument = {**params, "threads": num_cores()}
-    measures = {"time": measure, "ways": measure_with_parts, "naive": measure_naively}
-    function = f"{__name__}:{measures[params['kind']].__name__}"
-    if params["kind"] != "ways":
-        return fresh.call(function, argument)
+    argument = {**params, "threads": 1 if params.get("cores") == design.ONE else num_cores()}
+    measures = {"parts": measure_with_parts, "naive": measure_naively}
+    function = f"{__name__}:{measures.get(str(params['kind']), measure).__name__}"
+    if params["kind"] != "parts":
+        return fresh.call(function, argument, timeout_s=design.TIMEOUT_S)
     with tempfile.TemporaryDirectory(prefix="madl-caches-") as folder:
         cold = fresh.call(function, argument, caches=Path(folder))
         cached = fresh.call(f"{__name__}:{measure_first.__name__}", argument, caches=Path(folder))
@@ -62,6 +61,7 @@ def measure(argument: Json) -> dict[str, Any]:
     """
     _set_up(argument)
     device, modes = argument["device"], execution_modes(argument)
+    tolerance = design.TOLERANCE[argument.get("dtype", "float32")]
     first_s: dict[str, float] = {}
     missing: dict[str, str] = {}
     measurements: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def measure(argument: Json) -> dict[str, Any]:
         for way, run in measured.items():  # after the clock: a check before it eats the first call
             mode = modes[way]
             off = float((mode() - exact).abs().max() / exact.abs().max())
-            if not off <= design.TOLERANCE:  # which no NaN is
+            if not off <= tolerance:  # which no NaN is
                 missing[way] = f"its output is off by {off:.1e} of the largest"
                 continue
             subject = timing.observe(mode, mode.inputs, module=mode.module)
@@ -186,7 +186,7 @@ class ExecutionMode:
         freezing = inductor.patch(freezing=True)  # type: ignore[reportUnknownMemberType]
         with freezing if self.compiler == "frozen" else contextlib.nullcontext():
             result = self()
-        if self.compiler not in ("eager", "torchscript") and stats["unique_graphs"] == graphs:
+        if self.compiler != "eager" and stats["unique_graphs"] == graphs:
             raise MadlError("torch.compile made no graph of it")
         return result
 
@@ -194,9 +194,6 @@ class ExecutionMode:
 def compile_module(module: nn.Module, compiler: str, inputs: list[Tensor]) -> Any:
     if compiler == "eager":
         return module
-    if compiler == "torchscript":
-        traced: Any = torch.jit.trace(module, tuple(inputs))  # type: ignore[reportUnknownMemberType]
-        return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
     if compiler == "torch_tensorrt":
         importlib.import_module(compiler)  # which registers the backend
     return torch.compile(module, **INDUCTOR.get(compiler, {"backend": compiler}))
@@ -207,22 +204,17 @@ INDUCTOR: Mapping[str, Mapping[str, Any]] = {
     "named": {"options": {"cpp.enable_kernel_profile": True}},  # its kernels show in a profile
     "frozen": {"options": {"freezing": True}},
     "reduce-overhead": {"mode": "reduce-overhead"},
-    "max-autotune": {"mode": "max-autotune"},
 }
 
 
 def execution_modes(argument: Json) -> dict[str, ExecutionMode]:
-    """Way → its network, in the order in which they are called first.
+    """Way → its network, in the order in which they are called first, which is random.
 
-    Among those that compile, the network as it is built is first, so no other compiling is in its
-    first call. The rest is in random order: the order decides where memory happens to lie, so its
-    effect on one side becomes scatter between processes.
+    The order decides where memory happens to lie, so its effect on one side becomes scatter between
+    processes. A first call counts for little but where nothing is compiled before.
     """
-    ways, built = argument["ways"].split(), argument["built"]
+    ways = argument["ways"].split()
     order = random.Random(argument["process"]).sample(ways, len(ways))
-    first = next(i for i, way in enumerate(order) if not way.startswith("eager/"))
-    order.remove(built)
-    order.insert(first, built)
     model, inputs = network_of(argument)
     forms = {
         form: FORMS[form](copy.deepcopy(model), list(inputs))
@@ -247,14 +239,17 @@ def _set_up(argument: Json) -> None:
 
 def network_of(argument: Json) -> tuple[nn.Module, list[Tensor]]:
     """The network in evaluation mode, and a batch for it; the weights' values do not matter."""
-    device, batch, size = argument["device"], argument["batch"], argument["size"]
+    batch, size = argument["batch"], argument["size"]
+    to: dict[str, Any] = {
+        "device": argument["device"],
+        "dtype": getattr(torch, argument.get("dtype", "float32")),
+    }
     if argument["network"] == "resnet18":
-        images = torch.randn(batch, 3, size, size, device=device)
-        return ResNet18().to(device).eval(), [images]
+        return ResNet18().to(**to).eval(), [torch.randn(batch, 3, size, size, **to)]
     from madl.training.models import with_random_weights
 
-    classifier: Any = with_random_weights(argument["model"], seed=0).to(device).eval()
-    tokens = torch.randint(5, classifier.config.vocab_size, (batch, size), device=device)
+    classifier: Any = with_random_weights(argument["model"], seed=0).to(**to).eval()
+    tokens = torch.randint(5, classifier.config.vocab_size, (batch, size), device=to["device"])
     return Logits(classifier).eval(), [tokens, torch.ones_like(tokens)]
 
 
@@ -280,7 +275,7 @@ LIBRARY = {
 
 
 def parts(call: Callable[[], Tensor]) -> dict[str, Any]:
-    """Seconds of a call on a CPU by part, and the generated kernels in it by name.
+    """Seconds of a call on a CPU by part.
 
     Guards are torch.compile's search for the code that fits; library, other operators and generated
     kernels are what computes; the rest is Python, its dispatch and memory.
@@ -292,35 +287,31 @@ def parts(call: Callable[[], Tensor]) -> dict[str, Any]:
         for _ in range(design.PROFILED_CALLS):
             call()
         whole_s = time.perf_counter() - start
-    work = list(pieces(profiler.events() or ()))
-    seconds = {part: sum(s for of_part, _, s in work if of_part == part) for part in PARTS}
+    seconds = dict.fromkeys(PARTS, 0.0)
+    for part, spent_s in pieces(profiler.events() or ()):
+        seconds[part] += spent_s
     seconds["rest"] = whole_s - sum(seconds.values())
-    names = Counter(name for part, name, _ in work if part == "generated")
-    return {
-        "seconds": {part: s / design.PROFILED_CALLS for part, s in seconds.items()},
-        "generated": {name: count / design.PROFILED_CALLS for name, count in names.items()},
-    }
+    return {"seconds": {part: s / design.PROFILED_CALLS for part, s in seconds.items()}}
 
 
-def pieces(events: Iterable[Any]) -> Iterable[tuple[str, str, float]]:
-    """Yield (part, name, seconds) of each piece of work in a profile, once."""
+def pieces(events: Iterable[Any]) -> Iterable[tuple[str, float]]:
+    """Yield (part, seconds) of each piece of work in a profile, once."""
     stack = [event for event in events if event.cpu_parent is None]
     while stack:
         event = stack.pop()
         space, _, operator = event.name.rpartition("::")
         if event.name == "TorchDynamo Cache Lookup":
-            part, name = "guards", event.name
+            part = "guards"
         elif "cpp_fused" in event.name:
-            kernel = event.name[event.name.index("cpp_fused") :]
-            part, name = "generated", kernel.rstrip("_0123456789")
+            part = "generated"
         elif operator in LIBRARY:
-            part, name = "library", operator
+            part = "library"
         elif space and space.islower():
-            part, name = "operators", operator
+            part = "operators"
         else:
             stack += event.cpu_children
             continue
-        yield part, name, event.time_range.elapsed_us() / 1e6
+        yield part, event.time_range.elapsed_us() / 1e6
 
 
 # ---- ResNet-18 ----------------------------------------------------------------------------------
@@ -329,7 +320,7 @@ WIDTHS = (64, 128, 256, 512)
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions beside a shortcut."""
+    """Two 3×3 convolutions beside a shortcut; sums and ReLUs overwrite, as torchvision's do."""
 
     def __init__(self, channels_in: int, channels_out: int, *, stride: int) -> None:
         super().__init__()
@@ -343,8 +334,10 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(channels_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = torch.relu(self.norm1(self.conv1(x)))
-        return torch.relu(self.norm2(self.conv2(inner)) + self.shortcut(x))
+        inner = torch.relu_(self.norm1(self.conv1(x)))
+        out = self.norm2(self.conv2(inner))
+        out += self.shortcut(x)
+        return torch.relu_(out)
 
 
 class ResNet18(nn.Module):
@@ -355,7 +348,7 @@ class ResNet18(nn.Module):
         self.stem = nn.Sequential(
             nn.Conv2d(3, WIDTHS[0], 7, stride=2, padding=3, bias=False),
             nn.BatchNorm2d(WIDTHS[0]),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.MaxPool2d(3, stride=2, padding=1),
         )
         blocks: list[nn.Module] = []

@@ -309,8 +309,16 @@ def timed_arm(records: Records, variant: str, label: str = "", /, **where: Scala
 
     Raises:
         Pending: a planned case has no record yet, or a record has no timing of this variant.
+        MadlError: they are of several processors, which may share a name.
     """
     matching, name = records.all(**where), label or variant
+    runs = [record.run for record in matching]
+    used = dict.fromkeys(run.cpu if run.device == "cpu" else run.device for run in runs)
+    if len(used) > 1:
+        raise MadlError(
+            f"{name} was timed on {' and on '.join(used)}: time it on one of them, with "
+            f"`python cli.py run {matching[0].case.experiment} --force`"
+        )
     measured = [record.values.get("measurements", {}).get(variant) for record in matching]
     if not all(measured):
         raise Pending(f"{name} in each of its processes")

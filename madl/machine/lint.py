@@ -109,7 +109,9 @@ CHECKS: Mapping[str, Callable[[Json], bool]] = {
     "enough samples": lambda record: len(_samples(record)) >= MIN_SAMPLES,
     "quiet machine": _is_quiet,
 }
+QUIET = "quiet machine"
 EFFECT = "effect over spread"
+OF_THE_MACHINE = (QUIET, EFFECT)  # of a day, not of how something is timed
 ALIKE = "as many calls a sample"
 
 

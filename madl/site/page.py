@@ -28,6 +28,7 @@ from madl.logbook.experiment import TUNING
 from madl.logbook.records import Record, Row, Run, sort_key
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import pluralize
+from madl.machine.device import missing_device
 from madl.running.pages import Page
 from madl.running.project import RESTORE, Project
 from madl.running.reruns import accuracies
@@ -51,6 +52,7 @@ from madl.site import (
 from madl.site.markup import chip, inline, words
 from madl.training import workloads
 
+ON_GPU = "python cli.py run --only cuda --within 15"
 T = TypeVar("T")
 STATUS = {"answered": "question answered", "partly": "question partly answered"}
 
@@ -287,6 +289,8 @@ class PageCalls:
         parts += [words(part) for part in page.coverage if not part.is_whole]
         if not view.is_whole:
             parts.append(view.progress)
+        if missing_device("cuda") in view.why_skipped and not view.lent:
+            parts.append(f"a CUDA GPU lacks here; on one, <code>{ON_GPU}</code> takes 15 minutes")
         if page.again and (line := page.again.line()):
             parts.append(words(line.rstrip(".")))
         status = f"{chip(page.status, STATUS.get(page.status, ''))} " if page.questions else ""
