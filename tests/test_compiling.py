@@ -162,8 +162,9 @@ def test_the_rival_is_the_eager_form_that_tuning_found_fastest_or_pending():
 
 def test_the_first_call_is_paid_for_by_what_later_calls_save():
     where = timed_params("resnet18", LAB)
-    calls = calls_to_pay(*pair(read(MS), FAST, **where), 10.0)
+    calls, least, most = calls_to_pay(*pair(read(MS), FAST, **where), 10.0) or ()
     assert calls == pytest.approx(1000, rel=0.02)  # ten seconds at ten milliseconds a call
+    assert least < calls < most
     for slow_or_crowded in (read({**MS, FAST: 20.0}), read(MS, contention=0.5)):
         assert calls_to_pay(*pair(slow_or_crowded, FAST, **where), 10.0) is None
     assert lab4_compile.resnet_faster(read(MS, contention=0.5)).p_values() == (1.0, 1.0)

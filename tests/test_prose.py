@@ -108,11 +108,13 @@ def test_a_page_that_imports_anothers_is_one_line(toy):
     toy.load("toy")
 
 
-@pytest.mark.parametrize("ratio", [1.88, 1 / 1.88])
-def test_an_effect_is_how_many_times_as_fast_the_faster_is(ratio):
+@pytest.mark.parametrize(
+    ("ratio", "said"), [(1.88, "1.9 ×"), (1 / 1.88, "1.9 ×"), (1.07, "1.07 ×"), (1.499, "1.5 ×")]
+)
+def test_an_effect_is_how_many_times_as_fast_the_faster_is(ratio, said):
     made = SimpleNamespace(effect=math.log(ratio), unit=Unit.TIMES)
     result = cast("Result", SimpleNamespace(contrast=made, comparison=made))
-    assert prose.effect_size(result).replace("\u00a0", " ") == "1.9 ×"
+    assert prose.effect_size(result).replace("\u00a0", " ") == said
 
 
 @pytest.mark.parametrize(("boundary", "said"), [(0.0, "1.2 points"), (-0.01, "2.2 points")])

@@ -140,6 +140,6 @@ def test_what_tuning_chose_was_timed_on_the_processor_of_the_sittings(stem):
         for record in read_published(path) if path.exists() else ():
             is_timed = Project().load(stem).runs_alone(record.case.params)
             is_now = record.case.version == Project().load(stem).version
-            if is_timed and is_now and record.run.device == "cpu":
+            if is_timed and is_now and (record.status, record.run.device) == ("ok", "cpu"):
                 used.setdefault(record.run.host, set()).add(record.run.cpu)
     assert all(len(processors) == 1 for processors in used.values()), used

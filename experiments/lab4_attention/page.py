@@ -233,9 +233,10 @@ def over_naive(r: Records, dtype: str) -> Contrast:
 
 
 def asked_ms(r: Records, form: str) -> ExactValue:
-    """Milliseconds of a call at the notebook's shape in FP16: of "naive", or of the fastest fused
-    form."""
-    a = fused(r, **as_asked()) if form == "fused" else arm(r, form, **as_asked())
+    """Milliseconds of a call at the notebook's shape in FP16: of this form, or of the fastest
+    "fused" or "written" one."""
+    fastest_of = {"fused": fused, "written": written}.get(form, partial(arm, form=form))
+    a = fastest_of(r, **as_asked())
     return exact(1e3 * a.median_s, a.records, "ms")
 
 
@@ -262,6 +263,12 @@ def peak(r: Records, form: str, part: str = "") -> ExactValue:
         raise Pending(f"the peak of {form}")
     size, unit = (peak[part], "") if part else (1e6, "MB")
     return exact(peak["peak_bytes"] / size, source, unit)
+
+
+def fused_share(r: Records) -> ExactValue:
+    """Fused attention's peak memory at naive's longest sequence, in % of naive's."""
+    ours, naive = (peak(r, form) for form in ("flash", "naive"))
+    return exact(100 * ours.value / naive.value, r.where(kind="memory", device="cpu"), "%")
 
 
 def positions(r: Records) -> ExactValue:
@@ -315,6 +322,8 @@ page.numbers(
     contended=contended_processes,
     naive_asked=partial(asked_ms, form="naive"),
     fused_asked=partial(asked_ms, form="fused"),
+    written_asked=partial(asked_ms, form="written"),
+    flash_asked=partial(asked_ms, form="flash"),
     over_naive_fp32=partial(over_naive, dtype="float32"),
     over_naive_bf16=partial(over_naive, dtype="bfloat16"),
     over_naive_fp16=partial(over_naive, dtype="float16"),
@@ -324,9 +333,11 @@ page.numbers(
     limit=lambda r: exact(design.LIMIT_S, unit="s"),
     memory_limit=lambda r: exact(design.MEMORY_LIMIT_S, unit="s"),
     hours=lambda r: hours_of(r.where(device="cpu", kind="time")),
+    naive_peak=partial(peak, form="naive"),
     tuned_peak=partial(peak, form="tuned"),
     chunked_peak=partial(peak, form="chunked"),
     fused_peak=partial(peak, form="flash"),
+    fused_share=fused_share,
     naive_scores=partial(peak, form="naive", part="score_bytes"),
     tuned_scores=partial(peak, form="tuned", part="score_bytes"),
     wrong_on_ones=value("scales", "ones", unit="%", factor=100, kind="correct", device="cpu"),
@@ -415,7 +426,7 @@ def memory(r: Records) -> Chart:
 def devices(r: Records) -> Sequence[Row]:
     """Fused against written, on each device at the longest sequence of each dtype."""
     rows: list[Row] = []
-    nothing = dict.fromkeys(("positions", "fused", "fastest written", "fused over it"))
+    nothing = dict.fromkeys(("positions", "fused", "fastest written", "speed-up"))
     for device in design.SHAPES:
         pairs = {
             title: none_if_pending(against, r, device, dtype) for dtype, title in DTYPES.items()
@@ -433,7 +444,7 @@ def against(r: Records, device: str, dtype: str) -> Row:
         "positions": at["length"],
         "fused": ours.label,
         "fastest written": rival.label,
-        "fused over it": rival / ours,
+        "speed-up": rival / ours,
     }
 
 
@@ -460,7 +471,10 @@ def time_or_reason(r: Records, form: str, **at: Scalar) -> TimedArm | str:
     """The times of a form, or why it did not run. Raises: Pending: a process is missing."""
     missing = [record.values["missing"] for record in r.all(**at)]
     reasons = [reason[form] for reason in missing if form in reason]
-    return reasons[0] if reasons else arm(r, form, **at)
+    if not reasons:
+        return arm(r, form, **at)
+    same, _, other = reasons[0].rpartition(" ")
+    return f"{same} {FORMS.get(other, other)}" if same == "the same as" else reasons[0]
 
 
 @page.table
@@ -476,7 +490,7 @@ def beyond(r: Records) -> Sequence[Row]:
                 "what": f"{title}, {DTYPES[dtype]}",
                 "fused": ours,
                 "fastest written": f"{rival.label}, {rival}",
-                "fused over it": f"{rival / ours:i}",
+                "speed-up": f"{rival / ours:i}",
             }
         )
     return rows
@@ -498,9 +512,9 @@ def over_both(r: Records, **at: Scalar) -> Row:
     ours, naive, rival = fused(r, **at), arm(r, "naive", **at), written(r, **at)
     return {
         "fused": ours,
-        "over naive": naive / ours,
+        "speed-up over naive": naive / ours,
         "fastest written": rival.label,
-        "over it": rival / ours,
+        "speed-up over it": rival / ours,
     }
 
 

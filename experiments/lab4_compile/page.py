@@ -7,6 +7,7 @@ on the CPU, processes on CUDA, and they are the units.
 """
 
 import importlib.util
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,6 +37,7 @@ from madl.logbook.records import (
     Records,
     Row,
     Scalar,
+    Unplanned,
     none_if_pending,
 )
 from madl.logbook.stats import CONTENDED
@@ -216,12 +218,15 @@ def at_best(r: Records, network: str, batch: int) -> Contrast:
     return compare(*pair(r, compiled, eager, **timed_params(network, batch)))
 
 
+LOOP = {"kind": "naive", "device": "cpu", "network": "resnet18"}  # the course's, on the CPU
+
+
 def by_the_loop(
     r: Records, way: str, mode: str = "training", skip: int = 0, **on: Scalar
 ) -> TimedArm:
     """Times of the course's loop: of each sitting the mean of a call, without the first `skip`."""
     name = f"{way}, {mode}"
-    where = {"kind": "naive", "device": "cpu", "network": "resnet18", **on}
+    where = {**LOOP, **on}
     arm = timed_arm(r, name, f"{way}, by the loop", **where)
     runs = [(run, run["samples_s"]) for run in arm.runs]
     means = [{**run, "samples_s": [fmean(s[skip:])], "first_call_s": s[0]} for run, s in runs]
@@ -241,13 +246,17 @@ def first_s(arm: TimedArm) -> float:
     return median(float(arm.runs[i]["first_call_s"]) for i in arm.uncontended)
 
 
-def calls_to_pay(compiled: TimedArm, eager: TimedArm, first: float) -> float | None:
+def calls_to_pay(compiled: TimedArm, eager: TimedArm, first: float) -> tuple[float, ...] | None:
     """The number of calls after which a first call of so many seconds is paid for by what later
-    ones save; None where it is not shown that they save time."""
+    ones save, and the least and the most by the interval of the speed-up; None where it is not
+    shown that they save time."""
     comparison = compare(compiled, eager).comparison
     if comparison.blocked or comparison.interval.low <= 0:
         return None
-    return 1 + max(first - eager.median_s, 0.0) / (eager.median_s - compiled.median_s)
+    low, high = comparison.interval
+    longer = max(first / eager.median_s - 1, 0.0)  # the first call takes, in eager calls
+    saved = 1 - compiled.median_s / eager.median_s  # by a later call, of an eager one
+    return tuple(1 + longer / share for share in (saved, -math.expm1(-high), -math.expm1(-low)))
 
 
 @page.claim(primary=True)
@@ -299,6 +308,12 @@ def naive(r: Records, way: str) -> ExactValue:
     return exact(round(fmean(naive_means(arm)), 2), arm.records, "s")
 
 
+def of_the_loop(r: Records, call: int) -> ExactValue:
+    """Seconds of one eager call of the course's loop: the median of the sittings."""
+    runs = [record.values["measurements"]["eager, training"] for record in r.all(**LOOP)]
+    return exact(round(median(run["samples_s"][call] for run in runs), 1), r.all(**LOOP), "s")
+
+
 def compiling(r: Records) -> ExactValue:
     """The share, in %, of the loop's mean of a compiled call that its first call adds."""
     whole, past = (by_the_loop(r, "compiled", skip=skip) for skip in (0, 1))
@@ -313,7 +328,7 @@ def naive_means(arm: TimedArm) -> list[float]:
 
 def first_loop(r: Records) -> Record:
     """The course's loop in the first sitting."""
-    return r.all(kind="naive", device="cpu", network="resnet18")[0]
+    return r.all(**LOOP)[0]
 
 
 def num_mistakes(record: Record) -> int:
@@ -329,7 +344,7 @@ def profiled(network: str) -> Callable[[Records], Sequence[Record]]:
 
     def read(r: Records) -> Sequence[Record]:
         every = r.all(kind="parts", device="cpu", network=network)
-        return [one for one in every if (one.run.contention or 0) <= CONTENDED] or every
+        return [record for record in every if (record.run.contention or 0) <= CONTENDED] or every
 
     return read
 
@@ -368,7 +383,11 @@ page.numbers(
     naive_compiled=partial(naive, way="compiled"),
     naive_eager=partial(naive, way="eager"),
     compiling=compiling,
+    by_loop=loop_ratio,
     past_first=partial(loop_ratio, skip=1),
+    rewritten=rewriting_pays,
+    second_eager=partial(of_the_loop, call=1),
+    last_eager=partial(of_the_loop, call=-1),
     naive_mistakes=computed(first_loop, num_mistakes),
     built_resnet=partial(over_eager, network="resnet18", batch=LAB_BATCH),
     built_at_one=partial(over_eager, network="resnet18"),
@@ -387,12 +406,15 @@ page.numbers(
 )
 
 
+AFTER_TRAINING = "evaluation mode"  # in the process of the training mode, whose graph it finds
+
+
 def steps(r: Records) -> list[tuple[str, str, TimedArm, TimedArm]]:
     """The course's loop, corrected one thing after the other: what, in code, compiled and eager."""
     loop = [
         ("the course's loop", "`n = 5`, `model.train()`", "training", 0),
         ("first call left out", "`compiled(x)` before the loop", "training", 1),
-        ("evaluation mode", "`model.eval()`, `torch.no_grad()`", "evaluation", 1),
+        (AFTER_TRAINING, "`model.eval()`, `torch.no_grad()`", "evaluation", 1),
     ]
     by_loop = [
         (step, code, *(by_the_loop(r, way, mode, skip) for way in ("compiled", "eager")))
@@ -423,6 +445,7 @@ def corrections(r: Records) -> Chart:
         {
             **{"timed": step, "network": NETWORKS["bert" if rest in of_bert else "resnet18"]},
             **{"speed-up": eager / compiled, "eager": eager, "a call": compiled},
+            "first call (s)": None if step == AFTER_TRAINING else first_s(compiled),
         }
         for rest in (*steps(r), *of_bert)
         for step, _, compiled, eager in [rest]
@@ -495,6 +518,10 @@ def ratio_text(r: Records, way: str, **where: Scalar) -> str:
     return f"{eager / compiled:i}"
 
 
+def two_digits(count: float) -> str:
+    return f"{float(f'{count:.2g}'):,.0f}"
+
+
 @page.table
 def first_calls(r: Records) -> Sequence[Row]:
     """The first call, and how many calls pay for it, at the course's batch and at one."""
@@ -507,32 +534,41 @@ def first_calls(r: Records) -> Sequence[Row]:
     table: list[Row] = []
     for title, compiled, eager, first in rows:
         calls = calls_to_pay(compiled, eager, first)
-        pays = f"{float(f'{calls:.2g}'):,.0f} calls" if calls else "not shown"
+        pays = "{} calls [{}, {}]".format(*map(two_digits, calls)) if calls else "not shown"
         table.append({"network": title, "first call": f"{first:.0f} s", "pays after": pays})
     return table
+
+
+UNPLANNED = "–"
 
 
 @page.table
 def devices(r: Records) -> Sequence[Row]:
     """Compiled over eager, both as built, on each device; and by the course's loop."""
     rows: list[Row] = []
-    timed = {"cpu": {batch for _, batch, *_ in design.CPU}, "cuda": {*design.CUDA}}
     for network, title in NETWORKS.items():
-        for batch in sorted(timed["cpu"] | timed["cuda"]):
-            ratios = {
-                device: none_if_pending(built_over_eager, r, network, batch, device)
-                for device, batches in timed.items()
-                if batch in batches
-            }
-            if any(ratio is not None for ratio in ratios.values()):
-                cells = {device: ratios.get(device, "–") for device in timed}
-                rows.append({"network": f"{title}, batch {batch}", **cells})
-        loops = {device: none_if_pending(naive_ratio, r, network, device) for device in timed}
-        if any(loops.values()):
-            cells = {device: loop or "–" for device, loop in loops.items()}
-            rows.append({"network": f"{title}, batch {LAB_BATCH}, the course's loop", **cells})
-    titles = {"network": "compiled over eager", **{d: r.place(d) for d in timed}}
-    return [{titles[column]: cell for column, cell in row.items()} for row in rows]
+        asked: list[tuple[str, Callable[..., Scalar | Estimate], tuple[Scalar, ...]]] = [
+            (f"{title}, batch {batch}", built_over_eager, (network, batch))
+            for batch in sorted(design.CUDA)
+        ]
+        asked.append((f"{title}, batch {LAB_BATCH}, the course's loop", naive_ratio, (network,)))
+        for name, ratio, where in asked:
+            cells = {d: dash_if_unplanned(ratio, r, *where, d) for d in ("cpu", "cuda")}
+            if not all(cell is None or cell is UNPLANNED for cell in cells.values()):
+                rows.append(
+                    {"compiled over eager": name, **{r.place(d): c for d, c in cells.items()}}
+                )
+    return rows
+
+
+def dash_if_unplanned(make: Callable[..., Any], *args: Any) -> Any:
+    """The value that `make` gives; a dash where no case is planned, None where one has not run."""
+    try:
+        return make(*args)
+    except Unplanned:
+        return UNPLANNED
+    except Pending:
+        return None
 
 
 def built_over_eager(r: Records, network: str, batch: int, device: str) -> Estimate:

@@ -200,7 +200,10 @@ def bracketed(interval: tuple[float, float], unit: Unit) -> str:
 
 
 def magnitude(value: float, unit: Unit, *, more: int = 0) -> str:
-    """A value and its unit in two or three digits, and `more`: "79 %", "6.4 points", "2.6 ×"."""
+    """A value and its unit in two or three digits, and `more`: "79 %", "6.4 points", "2.6 ×".
+
+    Ratios near one have three: "1.07 ×".
+    """
     text = _shown(value, unit, more)
     name = unit.removesuffix("s") if text.lstrip("−") == "1" and len(unit) > 2 else str(unit)
     return f"{text}\u00a0{name}"
@@ -210,7 +213,8 @@ def _shown(value: float, unit: Unit, more: int) -> str:
     """The value as `magnitude` prints it, without its unit."""
     shown = unit.shown(value)
     if unit not in (Unit.PERCENT, Unit.POINTS):
-        digits = 2 + more if abs(shown) < 10 else 3
+        near_one = unit is Unit.TIMES and 2 / 3 < shown < 1.5  # where two digits leave an interval
+        digits = 2 + more if abs(shown) < 10 and not near_one else 3
         return number(float(f"{shown:.{digits}g}"))
     places = int(unit is Unit.POINTS and abs(shown) < 10)
     return fixed(shown, places + more)

@@ -8,7 +8,7 @@
 from templates.notebooks._read import plt, read
 
 # %%
-SHOWN = ("warm, in turn, more calls", "a batch of one", "BERT, a batch of one")
+SHOWN = ("warm, in turn", "a batch of one", "BERT, a batch of one")
 rows = [row for row in read("labs/figures/lab4_compile/corrections.csv") if row["timed"] in SHOWN]
 names = [f"{row['network']}: {row['timed']}" for row in rows]
 for name, row in zip(names, rows):

@@ -215,7 +215,7 @@ def _ticks(panel: Panel, shown: Axis, length: float) -> None:
     elif shown.scale == "log2":
         locator = LogLocator(base=2, numticks=most + 2)
     elif shown.scale == "log10":
-        few = math.log10(high / low) < 1.6
+        few = math.log10(high / low) < 2
         locator = LogLocator(subs=(1, 2, 5) if few else (1,), numticks=most + 1)
     else:
         cells = [charts.plain(row.get(shown.column or "")) for row in chart.rows]

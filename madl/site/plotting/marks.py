@@ -93,8 +93,10 @@ class Panel:
         return self.words(name, str(row.get(mark.text or "") or ""), where, value=value)
 
     def words(self, *where: str, value: str) -> str:
-        """A text "facet, where, …: value", each part once."""
-        return f"{', '.join(dict.fromkeys(filter(None, (self.facet, *where))))}: {value}"
+        """A text "facet, where, …: value", each part once, and none that begins another."""
+        parts = dict.fromkeys(filter(None, (self.facet, *where)))
+        kept = (p for p in parts if not any(other.startswith(f"{p}, ") for other in parts))
+        return f"{', '.join(kept)}: {value}"
 
     def text(
         self, text: str, at: tuple[float, float], away: tuple[float, float], **more: Any
