@@ -218,15 +218,12 @@ def at_best(r: Records, network: str, batch: int) -> Contrast:
     return compare(*pair(r, compiled, eager, **timed_params(network, batch)))
 
 
-LOOP = {"kind": "naive", "device": "cpu", "network": "resnet18"}  # the course's, on the CPU
-
-
 def by_the_loop(
     r: Records, way: str, mode: str = "training", skip: int = 0, **on: Scalar
 ) -> TimedArm:
     """Times of the course's loop: of each sitting the mean of a call, without the first `skip`."""
     name = f"{way}, {mode}"
-    where = {**LOOP, **on}
+    where = {"kind": "naive", "device": "cpu", "network": "resnet18", **on}
     arm = timed_arm(r, name, f"{way}, by the loop", **where)
     runs = [(run, run["samples_s"]) for run in arm.runs]
     means = [{**run, "samples_s": [fmean(s[skip:])], "first_call_s": s[0]} for run, s in runs]
@@ -308,6 +305,9 @@ def naive(r: Records, way: str) -> ExactValue:
     return exact(round(fmean(naive_means(arm)), 2), arm.records, "s")
 
 
+LOOP = {"kind": "naive", "device": "cpu", "network": "resnet18"}
+
+
 def of_the_loop(r: Records, call: int) -> ExactValue:
     """Seconds of one eager call of the course's loop: the median of the sittings."""
     runs = [record.values["measurements"]["eager, training"] for record in r.all(**LOOP)]
@@ -328,7 +328,7 @@ def naive_means(arm: TimedArm) -> list[float]:
 
 def first_loop(r: Records) -> Record:
     """The course's loop in the first sitting."""
-    return r.all(**LOOP)[0]
+    return r.all(kind="naive", device="cpu", network="resnet18")[0]
 
 
 def num_mistakes(record: Record) -> int:

@@ -213,7 +213,7 @@ def _shown(value: float, unit: Unit, more: int) -> str:
     """The value as `magnitude` prints it, without its unit."""
     shown = unit.shown(value)
     if unit not in (Unit.PERCENT, Unit.POINTS):
-        near_one = unit is Unit.TIMES and 2 / 3 < shown < 1.5  # where two digits leave an interval
+        near_one = unit is Unit.TIMES and 0.5 < shown < 2  # where two digits leave an interval
         digits = 2 + more if abs(shown) < 10 and not near_one else 3
         return number(float(f"{shown:.{digits}g}"))
     places = int(unit is Unit.POINTS and abs(shown) < 10)

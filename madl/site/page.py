@@ -290,7 +290,7 @@ class PageCalls:
         if not view.is_whole:
             parts.append(view.progress)
         if missing_device("cuda") in view.why_skipped and not view.lent:
-            parts.append(f"a CUDA GPU lacks here; on one, <code>{ON_GPU}</code> takes 15 minutes")
+            parts.append(f"no CUDA GPU here; on one, <code>{ON_GPU}</code> takes 15 minutes")
         if page.again and (line := page.again.line()):
             parts.append(words(line.rstrip(".")))
         status = f"{chip(page.status, STATUS.get(page.status, ''))} " if page.questions else ""
