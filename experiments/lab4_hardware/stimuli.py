@@ -54,8 +54,8 @@ def corner_vectors(unit: Unit) -> Iterator[Vector]:
     """
     acc = itertools.cycle(ACCUMULATORS)
     lanes, blocks = range(unit.lanes), range(unit.blocks)
-    (one, _), *others = corner_scales(unit.a)
-    places = [((one, one), at, blocks) for at in (lanes, lanes[:1], lanes[-1:])]
+    (neutral, _), *others = corner_scales(unit.a)
+    places = [((neutral, neutral), at, blocks) for at in (lanes, lanes[:1], lanes[-1:])]
     for within in (blocks, blocks[-1:])[: unit.blocks]:
         places += [(pair, lanes, within) for pair in others]
     for x, y in itertools.product(corner_codes(unit.a), corner_codes(unit.b)):
@@ -63,8 +63,8 @@ def corner_vectors(unit: Unit) -> Iterator[Vector]:
             yield {
                 "a": [x if i in at else 0 for i in lanes],
                 "b": [y if i in at else 0 for i in lanes],
-                "a_scale": [scale if i in within else one for i in blocks],
-                "b_scale": [other if i in within else one for i in blocks],
+                "a_scale": [scale if i in within else neutral for i in blocks],
+                "b_scale": [other if i in within else neutral for i in blocks],
                 "acc": [next(acc)],
             }
 
@@ -75,13 +75,13 @@ def corner_scales(operand: Operand) -> list[tuple[int, int]]:
     if not operand.has_block_scale:
         return [(SCALE_BIAS, SCALE_BIAS)]
     if (by := FLOAT_SCALES.get(operand.scale)) is None:
-        one, alone = SCALE_BIAS, [SCALE_NAN]
-        pairs = [(one, one), *itertools.product((0, SCALE_NAN - 1), repeat=2)]
+        neutral, alone = SCALE_BIAS, [SCALE_NAN]
+        pairs = [(neutral, neutral), *itertools.product((0, SCALE_NAN - 1), repeat=2)]
     else:
-        one, special = by.bias << by.mantissa, (1 << by.exponent + by.mantissa) - 1
+        neutral, special = by.bias << by.mantissa, (1 << by.exponent + by.mantissa) - 1
         alone = [0, 1, special - (1 if by.specials == "nan" else 1 << by.mantissa), special]
-        pairs = [(one, one)]
-    return [*pairs, *((code, one) for code in alone), *((one, code) for code in alone)]
+        pairs = [(neutral, neutral)]
+    return [*pairs, *((code, neutral) for code in alone), *((neutral, code) for code in alone)]
 
 
 def corner_codes(operand: Operand) -> list[int]:
