@@ -305,17 +305,20 @@ def naive(r: Records, way: str) -> ExactValue:
     return exact(round(fmean(naive_means(arm)), 2), arm.records, "s")
 
 
-LOOP = {"kind": "naive", "device": "cpu", "network": "resnet18"}
+def loops(r: Records) -> Sequence[Record]:
+    """The course's loop on the CPU, a record for each sitting."""
+    return r.all(kind="naive", device="cpu", network="resnet18")
 
 
-def of_the_loop(r: Records, call: int) -> ExactValue:
-    """Seconds of one eager call of the course's loop: the median of the sittings."""
-    runs = [record.values["measurements"]["eager, training"] for record in r.all(**LOOP)]
-    return exact(round(median(run["samples_s"][call] for run in runs), 1), r.all(**LOOP), "s")
+def eager_call(r: Records, at: int) -> ExactValue:
+    """Seconds of the loop's eager call at this place: the median of the sittings."""
+    runs = [record.values["measurements"]["eager, training"] for record in loops(r)]
+    return exact(round(median(run["samples_s"][at] for run in runs), 1), loops(r), "s")
 
 
 def compiling(r: Records) -> ExactValue:
-    """The share, in %, of the loop's mean of a compiled call that its first call adds."""
+    """The share, in %, of the time of the loop's compiled calls that the first takes beyond a later
+    one."""
     whole, past = (by_the_loop(r, "compiled", skip=skip) for skip in (0, 1))
     share = 1 - fmean(naive_means(past)) / fmean(naive_means(whole))
     return exact(round(100 * share), whole.records, "%")
@@ -324,11 +327,6 @@ def compiling(r: Records) -> ExactValue:
 def naive_means(arm: TimedArm) -> list[float]:
     """The loop's mean of each sitting beside which nothing else ran, in seconds."""
     return [arm.runs[i]["samples_s"][0] for i in arm.uncontended]
-
-
-def first_loop(r: Records) -> Record:
-    """The course's loop in the first sitting."""
-    return r.all(kind="naive", device="cpu", network="resnet18")[0]
 
 
 def num_mistakes(record: Record) -> int:
@@ -386,9 +384,9 @@ page.numbers(
     by_loop=loop_ratio,
     past_first=partial(loop_ratio, skip=1),
     rewritten=rewriting_pays,
-    second_eager=partial(of_the_loop, call=1),
-    last_eager=partial(of_the_loop, call=-1),
-    naive_mistakes=computed(first_loop, num_mistakes),
+    second_eager=partial(eager_call, at=1),
+    last_eager=partial(eager_call, at=-1),
+    naive_mistakes=computed(lambda r: loops(r)[0], num_mistakes),
     built_resnet=partial(over_eager, network="resnet18", batch=LAB_BATCH),
     built_at_one=partial(over_eager, network="resnet18"),
     frozen_at_one=partial(over_eager, network="resnet18", way=FROZEN),
@@ -504,12 +502,16 @@ def settings(r: Records) -> Sequence[Row]:
         rows.append(
             {
                 "network": f"{NETWORKS[network]}, batch {batch}, {dtype}{on}",
-                "eager": none_if_pending(pair, r, BUILT, **where) and pair(r, BUILT, **where)[1],
+                "eager": none_if_pending(eager_time, r, **where),
                 "compiled": none_if_pending(ratio_text, r, BUILT, **where),
                 "frozen": none_if_pending(ratio_text, r, FROZEN, **where),
             }
         )
     return rows
+
+
+def eager_time(r: Records, **where: Scalar) -> TimedArm:
+    return pair(r, BUILT, **where)[1]
 
 
 def ratio_text(r: Records, way: str, **where: Scalar) -> str:

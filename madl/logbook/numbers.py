@@ -189,8 +189,12 @@ def _estimated(
 
 def count_of_units(n: int, units: str) -> str:
     """A count in words: "5 models", "1 process", "3 studies"."""
-    singular = {"processes": "process", "studies": "study"}.get(units, units.removesuffix("s"))
-    return f"{n:,} {singular if n == 1 else units}"
+    return f"{n:,} {singular(units) if n == 1 else units}"
+
+
+def singular(units: str) -> str:
+    """One of them: "model", "process", "study"."""
+    return {"processes": "process", "studies": "study"}.get(units, units.removesuffix("s"))
 
 
 def bracketed(interval: tuple[float, float], unit: Unit) -> str:
@@ -202,7 +206,7 @@ def bracketed(interval: tuple[float, float], unit: Unit) -> str:
 def magnitude(value: float, unit: Unit, *, more: int = 0) -> str:
     """A value and its unit in two or three digits, and `more`: "79 %", "6.4 points", "2.6 ×".
 
-    Ratios near one have three: "1.07 ×".
+    Ratios from a half to two have three: "1.07 ×".
     """
     text = _shown(value, unit, more)
     name = unit.removesuffix("s") if text.lstrip("−") == "1" and len(unit) > 2 else str(unit)
@@ -213,8 +217,8 @@ def _shown(value: float, unit: Unit, more: int) -> str:
     """The value as `magnitude` prints it, without its unit."""
     shown = unit.shown(value)
     if unit not in (Unit.PERCENT, Unit.POINTS):
-        near_one = unit is Unit.TIMES and 0.5 < shown < 2  # where two digits leave an interval
-        digits = 2 + more if abs(shown) < 10 and not near_one else 3
+        is_small = unit is Unit.TIMES and 0.5 < shown < 2  # where two digits may leave its interval
+        digits = 2 + more if abs(shown) < 10 and not is_small else 3
         return number(float(f"{shown:.{digits}g}"))
     places = int(unit is Unit.POINTS and abs(shown) < 10)
     return fixed(shown, places + more)

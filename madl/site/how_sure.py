@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from madl.logbook.claims import Result
-from madl.logbook.numbers import bracketed, count_of_units
+from madl.logbook.numbers import bracketed, singular
 from madl.logbook.records import Row
 from madl.logbook.stats import MODELS
 from madl.logbook.values import Unit
@@ -79,7 +79,7 @@ def _claim_row(result: Result, folder: str, family: int) -> Markup:
         far = smallest_distance(result)
         facts.append(f"a true effect {far} would be decided in four of five such studies")
     if comparison.unit is Unit.TIMES:
-        noun = count_of_units(1, comparison.population).removeprefix("1 ")
+        noun = singular(comparison.population)
         facts.append(f"one more such {noun}: {bracketed(comparison.prediction, Unit.TIMES)}")
     if comparison.dropped:
         facts.append(f"{comparison.dropped} beside other work left out")
