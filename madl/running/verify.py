@@ -186,7 +186,8 @@ def _copy(root: Path, state: Earlier, folder: Path) -> Path:
         if archive.returncode != 0:
             continue
         with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
-            files.extractall(copy := folder / commit, filter="data")
+            files.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.2
+            files.extractall(copy := folder / commit)
         code = "import sys; from pathlib import Path; from madl.machine import sources; "
         code += "print(sources.digest(Path.cwd(), sys.argv[1]))"
         printed = _python(copy, "-c", code, state.experiment).stdout
