@@ -50,9 +50,21 @@ FORMATS = {
     "mxint4": "MXINT4",
     "block-float(3,8,block=16)": "block float 4",
     "mxfp4-e2m1": "MXFP4-e2m1",
+    "nvfp4": "NVFP4",
+    "int4(fp16,block=32)": "INT4 by 32",
     "block-log(4,8,block=16)": "block log 4",
 }
-UNITS_DRAWN = (BF16, MIXED, QUANTIZING, "MXFP8-e4m3", MXINT8, SIGNS_APART, INT8, "MXFP4-e2m1")
+UNITS_DRAWN = (
+    BF16,
+    MIXED,
+    QUANTIZING,
+    "MXFP8-e4m3",
+    MXINT8,
+    SIGNS_APART,
+    INT8,
+    "NVFP4",
+    "MXFP4-e2m1",
+)
 QUICK_UNITS = ("MXINT4", "block float 4", "MXFP4-e2m1", "block log 4")  # small ones
 
 
@@ -94,12 +106,6 @@ def smallest(r: Records) -> str:
 def chosen(r: Records) -> Arm:
     """The models in the format of the smallest unit, as quantized."""
     return formats.untrained(r, smallest(r))
-
-
-@page.claim(primary=True)
-def smallest_keeps_accuracy(r: Records) -> Contrast:
-    """The format of the smallest unit is at most two points below FP32 on test."""
-    return compare(chosen(r), formats.fp32(r)).no_worse(formats.MARGIN)
 
 
 @page.claim
@@ -145,9 +151,16 @@ def simulations(r: Records) -> Sequence[Record]:
 page.numbers(
     format=smallest_format,
     of_bf16=lambda r: share_of(r, FORMATS[smallest(r)], BF16),
+    nvfp4_of_bf16=partial(share_of, a="NVFP4", b=BF16),
+    mxfp4_of_bf16=partial(share_of, a="MXFP4-e2m1", b=BF16),
+    nvfp4_models=partial(formats.untrained, preset="nvfp4"),
+    mxfp4_models=partial(formats.untrained, preset="mxfp4-e2m1"),
+    mxint8_models=partial(formats.untrained, preset="mxint8"),
     mxint8=partial(share_of, a=MXINT8, b=BF16),
     mixed=partial(share_of, a=MIXED, b=BF16),
     int8=partial(share_of, a=INT8, b=BF16),
+    nvfp4=partial(share_of, a="NVFP4", b="MXFP4-e2m1"),
+    nvfp4_in_blocks=partial(share_of, a="NVFP4", b="MXFP4, blocks of 16"),
     chosen=chosen,
     fp32=formats.fp32,
     logic_alone=partial(share_of, a=MXINT8, b=BF16, period=None),

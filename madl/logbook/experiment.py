@@ -290,17 +290,15 @@ class Experiment:
         """Declare a function that gives a text that a case captured, such as an error message."""
         return self._show("output", fn)
 
-    def power(self, truths: Truths, *, units: int = NUM_SEEDS, claims: int = 0) -> None:
-        """Declare the table `power`: how likely the design decides, for each of the assumed truths.
-
-        `units` counts what is drawn at random (seeds, studies). `claims` is the size of Holm's
-        family: by default, all primary claims.
+    def power(self, truths: Truths) -> None:
+        """Declare the table `power`: how likely ten models decide the page's primary claims, for
+        each of the assumed truths.
         """
 
         def power(r: Records) -> Sequence[Row]:
             primary = [claim for claim in self.claims.values() if claim.primary]
             unit = primary[0].contrast(r).comparison.unit
-            return power_table(truths, unit, claims=claims or len(primary), units=units)
+            return power_table(truths, unit, claims=len(primary), units=NUM_SEEDS)
 
         self.table(power)
 
