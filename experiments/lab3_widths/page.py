@@ -294,6 +294,12 @@ def mean_bits(r: Records, part: str) -> ExactValue:
     return exact(round(fmean(bits), 1), [choice(r.tuning, "allocated")], "bits")
 
 
+def mean_products(r: Records, mix: str) -> ExactValue:
+    """The mean of bits of a weight times bits of an input, over the products of a trained mix."""
+    models = trained(r, mix)
+    return exact(round(products(r.tuning, models), 1), models.records)
+
+
 def num_trials(search: Record) -> int:
     return len(search.values["tried"])
 
@@ -324,6 +330,8 @@ page.numbers(
     depth_gain=order_over_depth,
     most_to_win=lambda r: compare(untrained(r, WIDEST), untrained(r, RIVAL)),
     most_to_win_trained=lambda r: compare(trained(r, WIDEST), trained(r, RIVAL)),
+    mix_products=lambda r: mean_products(r, best_trained(r.tuning)),
+    rival_products=lambda r: mean_products(r, RIVAL),
     trials=computed(of_tuning("search", mix="asked"), num_trials),
     budget_trials=computed(of_tuning("search", mix="searched"), num_trials),
     repaired=computed(of_tuning("search", mix="searched"), repaired, "%"),
