@@ -194,9 +194,10 @@ def test_signal_to_error_is_that_of_a_uniform_grid_placed_where_the_choosing_dat
 
 
 def test_what_chooses_is_not_what_is_shown(model):
-    sentences = Encoded(token_ids=[[2, 7, 8, 3]], labels=[0], pad_id=0)
+    sentences = Encoded(token_ids=[[2, 7, 8, 3], [2, 3]], labels=[0, 1], pad_id=0)
     splits = SimpleNamespace(train=sentences, validation=sentences)
     data = format_errors.tensors(model, splits)
+    assert {len(x) for x in data["inputs"]} == {6, 2}  # tokens, none of them padding; sentences
     weights = [*data["weights"], *data["choosing weights"]]
     assert len(data["choosing weights"]) == 6  # block 0 of two; pooler and classifier are shown
     assert len({x.data_ptr() for x in weights}) == len(weights) == 14

@@ -165,7 +165,7 @@ def best_epoch(r: Records, select: Callable[[Iterable[float]], float]) -> ExactV
     """The epoch of the best cut's lowest validation loss, in the model that `select` picks."""
     records = trainings(r, CUT_MODEL)
     epochs = (record.values["best_step"] / record.values["steps_per_epoch"] for record in records)
-    return exact(select(epochs), records)
+    return exact(round(select(epochs), 2), records)
 
 
 def accuracy_change(r: Records, select: Callable[[Iterable[float]], float]) -> ExactValue:

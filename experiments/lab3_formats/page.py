@@ -237,7 +237,7 @@ page.numbers(
     fp32=of_all(fp32),
     four_bits=of_all(untrained, preset=design.FOUR_BITS),
     beside=partial(untrained, preset=design.BESIDE),
-    four_bits_changed=of_all(changed_by, preset=design.FOUR_BITS),
+    four_bits_changed=partial(changed_by, preset=design.FOUR_BITS),
     beside_changed=partial(changed_by, preset=design.BESIDE),
     over_all=partial(best_of, study=ALL),
     highest=lambda r: best_of(r, by_best(r)[0]),
