@@ -66,6 +66,10 @@ SEEN = "We could have detected {{ smallest }}."
             "claim 'grows' has no sentence for refuted, undecided",
         ),
         (
+            f"{BLOCK.replace('%}', '%}Lost.', 1)}{SEEN}{{% endclaim %}}",
+            "claim 'grows' has words before its first verdict; move them above it",
+        ),
+        (
             f"{BLOCK.replace('grows', 'nearly')}{SEEN}{{% endclaim %}}",
             "asks for a verdict of 'nearly', a secondary comparison",
         ),

@@ -99,7 +99,7 @@ def secondary(results: Mapping[str, Result], folder: str) -> Markup:
         '<div class="register"><table><thead><tr><th>Comparison</th><th>Effect</th>'
         "<th>On its side</th></tr></thead><tbody>{}</tbody></table></div>\n"
     )
-    row = "<tr><td>{}</td><td>{}</td><td>{}</td></tr>"
+    row = '<tr><td>{}</td><td data-of="Effect">{}</td><td data-of="On its side">{}</td></tr>'
     rows = [
         html(row, inline(result.hypothesis), _linked_effect(result, folder), agreement(result))
         for result in results.values()

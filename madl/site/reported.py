@@ -51,6 +51,8 @@ class Against:
         _check_texts(self, "stem", "by", "reported", "measured")
         if self.outcome not in (known := get_args(Outcome)):
             raise ValueError(f"outcome is {self.outcome!r}, not one of {', '.join(known)}")
+        if not isinstance(self.theirs, float | int | None):
+            raise ValueError(f"theirs is {self.theirs!r}, not a number")
 
 
 def _check_texts(entry: object, *names: str) -> None:
