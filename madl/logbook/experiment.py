@@ -131,6 +131,7 @@ class Context:
     device: str
     store: Store
     code: str = ""  # digest of the experiment's code
+    root: Path = LIBRARY  # of the logbook
 
     def artifact(
         self, name: str, build: Callable[[Path], None], *, by: Callable[..., Any] | None = None
@@ -140,7 +141,7 @@ class Context:
         It is built again once the code that builds it has changed: the module of `by` (or else of
         `build`) and all that it imports.
         """
-        code = sources.digest_of_module(LIBRARY, (by or build).__module__)
+        code = sources.digest_of_module(self.root, (by or build).__module__)
         return self.store.artifact(name, build, code)
 
     def folder(self, name: str) -> Path:
