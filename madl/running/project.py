@@ -228,7 +228,7 @@ class Project:
             return bool(self.load(case.experiment).runs_alone(case.params))
 
     def required_by(self, name: str, params: Params) -> Sequence[str]:
-        """What a case needs of the model.
+        """Abilities that the model must have for a case of these parameters.
 
         Raises:
             MadlError: the page's function `requires` fails.
