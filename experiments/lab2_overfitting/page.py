@@ -255,4 +255,4 @@ def models(r: Records) -> Sequence[Row]:
     return rows
 
 
-page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))
+page.power(design.TRUTHS, unit=Unit.NATS, units=len(CONFIRMING_SEEDS))

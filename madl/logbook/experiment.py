@@ -42,6 +42,7 @@ from madl.logbook.records import (
     Values,
     distinct,
 )
+from madl.logbook.values import Unit
 from madl.machine import sources
 from madl.machine.sources import TUNING
 
@@ -291,17 +292,15 @@ class Experiment:
         """Declare a function that gives a text that a case captured, such as an error message."""
         return self._show("output", fn)
 
-    def power(self, truths: Truths, *, units: int = NUM_SEEDS, claims: int = 0) -> None:
+    def power(self, truths: Truths, *, unit: Unit = Unit.POINTS, units: int = NUM_SEEDS) -> None:
         """Declare the table `power`: how likely the design decides, for each of the assumed truths.
 
-        `units` counts what is drawn at random (seeds, studies). `claims` is the size of Holm's
-        family: by default, all primary claims.
+        `unit` is that of the truths; `units` counts what is drawn at random (seeds, studies).
         """
 
-        def power(r: Records) -> Sequence[Row]:
-            primary = [claim for claim in self.claims.values() if claim.primary]
-            unit = primary[0].contrast(r).comparison.unit
-            return power_table(truths, unit, claims=claims or len(primary), units=units)
+        def power(_: Records) -> Sequence[Row]:
+            family = sum(claim.primary for claim in self.claims.values())
+            return power_table(truths, unit, claims=max(family, 1), units=units)
 
         self.table(power)
 

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from types import MappingProxyType
 
-import numpy as np
-
 from madl.errors import MadlError
 from madl.logbook import stats
 from madl.logbook.arms import value_at
@@ -104,9 +102,9 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     """Spearman's rank correlation of paired scores; 0 where one side is constant."""
     if len(set(a)) == 1 or len(set(b)) == 1:
         return 0.0
-    from scipy.stats import rankdata
+    from scipy.stats import spearmanr  # takes long to import
 
-    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
+    return float(spearmanr(a, b).statistic)
 
 
 def mean_rows(curves: Mapping[str, Sequence[Study]], unit: Unit = Unit.PERCENT) -> list[Row]:

@@ -170,7 +170,7 @@ def smallest_distance(result: Result) -> str:
 
 def _margin(result: Result) -> float:
     assert result.contrast is not None
-    return max(map(abs, result.contrast.boundaries))
+    return abs(result.contrast.boundary)
 
 
 def _sized(effect: float, unit: Unit) -> str:
