@@ -301,7 +301,6 @@ SAME = [  # wording, comments and layout
     ("    return asked(r, MARGIN)", "    # why\n    return asked(r, MARGIN)  # so"),
     ("asked(r, MARGIN)", "asked(r, 0.02)"),
     ("asked(r, MARGIN)", "asked(\n        r,\n        MARGIN,\n    )"),
-    ("@page.claim\n", "@page.claim(primary=True)\n"),
     ("MARGIN = 0.02", "MARGIN = 0.02  # two points\nOTHER = 9"),
     ("def asked(r, margin):\n", 'def asked(r, margin):\n    """How it is asked."""\n'),
     ("def asked(r, margin):\n", "def asked(r: object, margin: float) -> object:\n"),
@@ -310,7 +309,8 @@ RENAMED = [  # a name, everywhere: helper, constant, parameter, argument of the 
     *(("asked", "no_worse_by"), ("side", "arm_of"), ("MARGIN", "LOSS"), ("margin", "most")),
     *(("r", "records"), ("name", "label")),
 ]
-OTHER = [  # hypothesis, margin and test
+OTHER = [  # hypothesis, margin, test and rank
+    ("@page.claim\n", "@page.claim(primary=True)\n"),
     ("A is at most a little worse", "A is never worse"),
     ("MARGIN = 0.02", "MARGIN = 0.03"),
     (".no_worse(margin)", ".more_than(margin)"),

@@ -113,13 +113,15 @@ class Claim:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of hypothesis, test and design, by which records register the claim."""
-        return claim_digest(self.hypothesis, self.test)
+        """The digest of hypothesis, test, design and rank, by which records register the claim."""
+        rank = "primary" if self.primary else "secondary"
+        return claim_digest(self.hypothesis, self.test, rank)
 
     @cached_property
-    def digests(self) -> tuple[str, str]:
-        """The digest, and that of records which are older than the design's part in it."""
-        return self.digest, claim_digest(self.hypothesis, self.test, with_design=False)
+    def digests(self) -> set[str]:
+        """The digest, and those of records older than the part that rank or design have in it."""
+        own = self.hypothesis, self.test
+        return {self.digest, claim_digest(*own), claim_digest(*own, with_design=False)}
 
     def contrast(self, records: Records) -> Contrast:
         """The contrast that the claim's test makes of these records.
@@ -275,6 +277,6 @@ def _state(claim: Claim, contrast: Contrast | None, registered: Mapping[str, Run
 
     def rank(run: Run) -> int:
         known = (run.preregistered_claims.values(), run.claims.values())
-        return next((i for i, those in enumerate(known) if {*those} & {*claim.digests}), 2)
+        return next((i for i, those in enumerate(known) if claim.digests & {*those}), 2)
 
     return STATES[max(map(rank, held), default=0)]
