@@ -320,8 +320,6 @@ def test_what_depends_on_outside_programs_is_run_without_them_too():
     marked = {path for path in asking if re.search(marks, path.read_text(), re.M)}
     assert len(asking) > 6
     assert asking == marked
-    of_nvcc = {path for path in asking if "find_nvcc" in path.read_text()}
-    assert of_nvcc == {path for path in of_nvcc if "@needs_nvcc" in path.read_text()}  # and of g++
 
 
 READ = r"(?:environ(?:\.\w+)?[\[(]|getenv\()\s*[\"']([A-Z_]+)"

@@ -11,7 +11,7 @@ from scipy.stats import binom, binomtest, nct, norm, t, ttest_1samp, ttest_ind, 
 from madl.logbook import power, stats
 from madl.logbook.claims import contrast
 from madl.logbook.values import Outcomes, Unit
-from tests import nulls
+from tests import nulls, synthetic
 from tests.nulls import in_errors
 
 
@@ -25,13 +25,8 @@ def decided(comparison) -> bool:
 
 
 def two_models(rng, n, difference=0.0, discordant=0.1):
-    """Correctness of two models with a given true difference and rate of disagreement."""
-    u = rng.random(n)
-    only_a, only_b = (discordant - difference) / 2, (discordant + difference) / 2
-    both = rng.random(n) < 0.8
-    a = np.where(u < only_a, True, np.where(u < only_a + only_b, False, both))
-    b = np.where(u < only_a, False, np.where(u < only_a + only_b, True, both))
-    return Outcomes(a, "x"), Outcomes(b, "x")
+    made = synthetic.two_models(rng, n, difference=difference, discordant=discordant)
+    return tuple(Outcomes(right, "x") for right in made)
 
 
 def methods(rng, seeds, n, effect=0.0, seed_sd=0.4):
