@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from types import MappingProxyType
+from typing import Any
 
 from madl.errors import MadlError
 from madl.logbook import stats
@@ -104,7 +105,8 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
         return 0.0
     from scipy.stats import spearmanr  # takes long to import
 
-    return float(spearmanr(a, b).statistic)
+    ranked: Any = spearmanr(a, b)
+    return float(ranked.statistic)
 
 
 def mean_rows(curves: Mapping[str, Sequence[Study]], unit: Unit = Unit.PERCENT) -> list[Row]:
