@@ -155,7 +155,7 @@ def test_a_search_is_held_against_another_by_seed_and_a_schedule_by_shape(found)
     first, second = page.aware_search_wins(found), page.training_after_helps(found)
     assert first.comparison.by_unit == pytest.approx((0, -20 / 2000))
     assert second.comparison.by_unit == pytest.approx((100 / 2000, 100 / 2000))
-    assert (second.comparison.units, second.comparison.population) == (2, "models")
+    assert (second.comparison.units, second.comparison.population) == (2, "seeds")
     assert page.num_equal_choices(found).value == page.rank(found, AFTER).value == 1
     assert page.rank(found, BETWEEN).value == 0  # of one model alike, of the other upside down
 
