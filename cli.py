@@ -24,6 +24,7 @@ import functools
 import io
 import json
 import logging
+import math
 import os
 import subprocess
 import textwrap
@@ -303,6 +304,8 @@ def _run_within(minutes: float, pack: Path | None, **given: Any) -> int:
 
     if given["only"] != "cuda" or given["stems"] or given["scheduler"]:
         raise WrongCommand("--within goes with --only cuda, and with no experiments or Dask")
+    if not math.isfinite(minutes):
+        raise WrongCommand(f"--within {minutes} is no time; give minutes, such as 10")
     plan, _, options = _validate_run(**given)
     events = within.run(plan, plan.project.store, options, minutes=minutes, pack=pack)
     return _tallied(events)[1]
@@ -490,7 +493,7 @@ def doctor(**given: Any) -> None:
 def repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> None:
     """Measure claims on times in further sittings, which then count with the others."""
     from madl.logbook import records
-    from madl.machine import device, lifeline
+    from madl.machine import device
     from madl.running import caches, sittings
     from madl.site import replication
 
@@ -499,8 +502,7 @@ def repeat(stems: tuple[str, ...], times: int, is_kept: bool, **given: Any) -> N
     _check_forced_kernels()
     caches.redirect(plan.project.state)
     device.wait_briefly()
-    with lifeline.guarded(store.root / "tmp"):
-        views = sittings.add_sittings(plan, store, stems, times)
+    views = sittings.add_sittings(plan, store, stems, times)
     for view in views:
         for claim, outcome in replication.outcomes(view).items():
             click.echo(f"{claim:<45} {outcome}")

@@ -4,7 +4,6 @@
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,8 +26,6 @@ needs_nvcc = pytest.mark.skipif(
     build_cuda.find_nvcc() is None or not any(compilers.cpp()),
     reason="no nvcc here, or no C++ compiler that it needs",
 )
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="no node here")
-needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here")
 
 
 def bare_path(folder: Path) -> str:

@@ -137,7 +137,7 @@ def null_wins(claim: Claim, records: Records, *, times: int, seed: int = 0) -> i
 
     def again() -> str:
         if one.a is None:
-            return _redrawn(one, generator, _edge(one))
+            return _redrawn(one, generator, one.boundary)
         return verdict(claim.test(world.with_changes(_null(world, one, generator))))
 
     return sum(again() == "supported" for _ in range(times))
@@ -158,10 +158,6 @@ def planted(claim: Claim, records: Records, *, favourable: bool, seed: int = 0) 
 # ---- units redrawn ------------------------------------------------------------------------------
 
 
-def _edge(one: Contrast) -> float:
-    return one.margin if one.margin is not None else one.boundary
-
-
 def _redrawn(one: Contrast, generator: Generator, effect: float) -> str:
     """The verdict where the units' effects are exchanged at random, and shifted."""
     made = one.comparison
@@ -173,8 +169,6 @@ def _redrawn(one: Contrast, generator: Generator, effect: float) -> str:
 
 def _planted_effect(one: Contrast, *, favourable: bool) -> float:
     clear = 20 * one.comparison.error + 1e-9
-    if one.margin is not None:
-        return 0.0 if favourable else one.margin + clear
     return one.boundary + (clear if favourable else -clear)
 
 
@@ -188,15 +182,10 @@ def in_errors(made: Comparison, distance: float) -> float:
 def power_of(contrast: Contrast, effect: float, level: float = ALPHA) -> float:
     """Chance that the contrast supports its hypothesis at this level, if the truth is `effect`.
 
-    For designs: `contrast` of the tuning seeds, `level` that of Holm's hardest test. An
-    equivalence's is a lower bound, tight where its power is of any use.
+    For designs: `contrast` of the tuning seeds, `level` that of Holm's hardest test.
     """
     made = contrast.comparison
-    if contrast.margin is None:
-        distance = in_errors(made, effect - contrast.boundary)
-        return power_at(distance, made.freedom, level)
-    ends = [in_errors(made, contrast.margin + sign * effect) for sign in (-1, 1)]
-    return max(0.0, sum(power_at(end, made.freedom, 2 * level) for end in ends) - 1)
+    return power_at(in_errors(made, effect - contrast.boundary), made.freedom, level)
 
 
 # ---- records without an effect ------------------------------------------------------------------
@@ -206,8 +195,8 @@ Changes = dict[Place, NDArray[Any]]
 
 def _null(world: World, one: Contrast, generator: Generator) -> Changes:
     changes = _exchanged(world, one, generator)
-    if one.margin is not None or one.boundary < 0:
-        _worsen(world, changes, one.a, abs(_edge(one)), generator, one.comparison.unit)
+    if one.boundary < 0:
+        _worsen(world, changes, one.a, -one.boundary, generator, one.comparison.unit)
     elif one.boundary > 0:
         _worsen(world, changes, one.b, one.boundary, generator, one.comparison.unit)
     return changes
@@ -251,11 +240,9 @@ def _turns_at(path: Path) -> Path:
 def _plant(
     world: World, changes: Changes, one: Contrast, generator: Generator, *, favourable: bool
 ) -> None:
-    unit, margin = one.comparison.unit, abs(_edge(one))
+    unit, margin = one.comparison.unit, abs(one.boundary)
     for target, source in zip(world.places(one.a), world.places(one.b)):
         changes[target] = changes[source].copy()
-    if one.margin is not None and favourable:
-        return
     if unit is Unit.TIMES:  # of a: the claim may take the fastest of several for b
         size = margin + PLANTED_RATIO
         _worsen(world, changes, one.a, -size if favourable else size, generator, unit)

@@ -13,6 +13,16 @@ from torch import Tensor
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
+def floats(exponent_width: int, mantissa_width: int, *, bias: int, drop: int = 0) -> np.ndarray:
+    """The magnitudes of a float's codes, ascending, without the last `drop`."""
+    codes = [
+        (m + 2**mantissa_width * (e > 0)) * 2.0 ** (max(e, 1) - bias - mantissa_width)
+        for e in range(2**exponent_width)
+        for m in range(2**mantissa_width)
+    ]
+    return np.array(codes[: len(codes) - drop])
+
+
 def nearest(x: np.ndarray, magnitudes: np.ndarray, *, signed: bool = False) -> np.ndarray:
     """The nearest of ±magnitudes (ascending, zero first), a tie to the even position.
 

@@ -84,11 +84,18 @@ def an_arm(label: str, *correct: Any, **kept: Any) -> Arm:
     return Arm(label=label, records=tuple(read(*records)))
 
 
-def two_models(rng: np.random.Generator, *, discordant: float = 0.06) -> tuple[Any, Any]:
-    """Outcomes of two models of the same true accuracy that disagree on this share."""
-    u, right = rng.random(EXAMPLES), rng.random(EXAMPLES) < 0.8
-    only_a, only_b = u < discordant / 2, (u >= discordant / 2) & (u < discordant)
-    return np.where(only_b, False, only_a | right), np.where(only_a, False, only_b | right)
+def two_models(
+    rng: np.random.Generator,
+    n: int = EXAMPLES,
+    *,
+    difference: float = 0.0,
+    discordant: float = 0.06,
+) -> tuple[Any, Any]:
+    """Correctness of two models that disagree on this share; B's accuracy is larger by this."""
+    u, right = rng.random(n), rng.random(n) < 0.8
+    of_a = u < (discordant - difference) / 2
+    of_b = ~of_a & (u < discordant)
+    return np.where(of_b, False, of_a | right), np.where(of_a, False, of_b | right)
 
 
 def samples(median_s: float, *, seed: int = 0, count: int = 20) -> list[float]:

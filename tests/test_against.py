@@ -29,10 +29,10 @@ def test_each_row_names_numbers_and_a_chart_that_its_page_has(row):
     assert {row.figure, row.ours, row.toy} <= {"", *calls.charts, *shown.numbers, *shown.shown}
 
 
-def told(plan, measured: str) -> list[str]:
+def told(plan, measured: str, row: str = ROW) -> list[str]:
     templates = plan.project.templates
     write(templates / "reported.md.j2", (PROJECT.templates / "reported.md.j2").read_text())
-    write(plan.project.experiments / "reported.toml", ROW.format(measured))
+    write(plan.project.experiments / "reported.toml", row.format(measured))
     return report.write(plan, fill(plan)).problems
 
 
@@ -47,6 +47,20 @@ def test_a_row_has_what_was_reported_and_the_number_with_its_records(plan):
     home = (plan.project.docs / "index.md").read_text()
     assert "(reported.md)" in home
     assert "It is 7." in home
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (f'{ROW}toy = "top"\n', "no drawing 'top' on its page"),
+        (f'{ROW}figure = "top"\n', "no chart 'top' on its page; known: squares"),
+        (ROW.replace("= 7", '= "7 %"'), "theirs is '7 %', not a number"),
+    ],
+)
+def test_a_row_that_names_what_is_not_there_costs_the_row_and_is_named(plan, row, said):
+    (problem,) = told(plan, "It is {{ one }}.", row)
+    assert said in problem
+    assert "reported.toml" in problem
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ LUCKY = (width(4, 1900, validation=0.7), width(8, 1500, validation=0.8))  # 4 is
 def test_an_arm_has_every_seed_of_one_configuration_or_none():
     with pytest.raises(MadlError, match=r"several configurations fit .*; also give width"):
         arm(read(*LUCKY), method="a")
+    twice = [replace(LUCKY[0].case, experiment=name) for name in ("one", "other")]
+    with pytest.raises(MadlError, match=r"of several experiments; begin with r\.of_experiment"):
+        arm(read(*(replace(LUCKY[0], case=case) for case in twice)), width=4)
     missing = [width(16, 0).case]
     with pytest.raises(Pending):
         arm(read(*LUCKY, missing=missing), method="a")
@@ -181,3 +184,9 @@ def test_a_process_that_disturbed_either_side_is_dropped_from_both_or_nothing_is
         made = speed_up(fast, over=slow)
         assert (made.blocked, made.units) == (why, len(shares))
         assert compare(fast, slow).p_values() == (1.0, 1.0)
+
+
+def test_units_of_several_models_a_seed_are_seeds():
+    several = [model(1500, params={"draw": i, "seed": s}) for s in (0, 1) for i in (0, 1)]
+    names = [Arm(label="", records=read(*some)).unit_name for some in (several[::2], several)]
+    assert names == ["models", "seeds"]

@@ -8,7 +8,7 @@ import torch
 
 from madl.formats.blocked import BlockFloat, BlockLog, BlockMinifloat, MXFloat, MXInt, RealScale
 from madl.formats.grid import ROW
-from tests.reference import nearest, quantize_rows, same
+from tests.reference import floats, nearest, quantize_rows, same
 
 
 def samples(columns: int = 75, *, spread: float = 6.0) -> torch.Tensor:
@@ -25,15 +25,6 @@ def samples(columns: int = 75, *, spread: float = 6.0) -> torch.Tensor:
 
 def integers(mantissa_width: int) -> np.ndarray:
     return np.arange(2**mantissa_width) / 2.0 ** (mantissa_width - 1)
-
-
-def floats(exponent_width: int, mantissa_width: int, *, bias: int, drop: int = 0) -> np.ndarray:
-    codes = [
-        (m + 2**mantissa_width * (e > 0)) * 2.0 ** (max(e, 1) - bias - mantissa_width)
-        for e in range(2**exponent_width)
-        for m in range(2**mantissa_width)
-    ]
-    return np.array(codes[: len(codes) - drop])
 
 
 MX_ELEMENTS = [(4, 3, 7, 1), (5, 2, 15, 4), (3, 2, 3, 0), (2, 3, 1, 0), (2, 1, 1, 0)]

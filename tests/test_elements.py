@@ -10,7 +10,7 @@ import torch
 from madl.formats.fixed import FixedPoint, ScaledInteger, SignMagnitude
 from madl.formats.log import Logarithmic
 from madl.formats.minifloat import DenormalMinifloat, Minifloat
-from tests.reference import probes, quantize, same
+from tests.reference import floats, probes, quantize, same
 
 SHAPES = [
     *((width, e) for width in range(2, 10) for e in range(1, width)),
@@ -57,19 +57,6 @@ def test_logarithmic(width, bias):
     nearest_of_its_codes(made, np.array([0.0, *powers]))
 
 
-def magnitudes_of(width: int, exponent_width: int, *, bias: int, specials: str) -> np.ndarray:
-    mantissa_width = width - 1 - exponent_width
-    found = []
-    for field in range(2**exponent_width):
-        for mantissa in range(2**mantissa_width):
-            if specials == "ieee" and field == 2**exponent_width - 1:
-                continue
-            fraction = mantissa / 2**mantissa_width
-            significand = 1 + fraction if field > 0 else fraction
-            found.append(significand * 2.0 ** (max(field, 1) - bias))
-    return np.array(found[:-1] if specials == "nan" else found)
-
-
 @pytest.mark.parametrize("specials", ["none", "nan", "ieee"])
 @pytest.mark.parametrize(("width", "exponent_width"), SHAPES)
 def test_minifloat(width, exponent_width, specials):
@@ -79,7 +66,9 @@ def test_minifloat(width, exponent_width, specials):
             Minifloat(width=width, exponent_width=exponent_width, specials=specials)
         return
     bias = 2 ** (exponent_width - 1) - 1
-    magnitudes = magnitudes_of(width, exponent_width, bias=bias, specials=specials)
+    mantissa_width = width - 1 - exponent_width
+    drop = {"none": 0, "nan": 1, "ieee": 2**mantissa_width}[specials]
+    magnitudes = floats(exponent_width, mantissa_width, bias=bias, drop=drop)
     if len(magnitudes) < 2:
         with pytest.raises(ValueError, match="only nonzero code"):
             Minifloat(width=width, exponent_width=exponent_width, specials=specials)

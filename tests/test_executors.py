@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 from collections import deque
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,29 @@ def test_a_worker_killed_in_the_middle_of_a_case_loses_only_that_case(
     found = [plan.project.store.get(case) for case in own(plan).cases("toy")]
     assert [one.values["square"] for one in found] == [0, 1, 4, 9]
     assert {one.run.threads for one in found} == {1}
+
+
+def test_what_is_finished_when_the_workers_die_between_two_cases_is_kept(monkeypatch):
+    class Pool:
+        def __init__(self, **_):
+            self.num_submitted = 0
+
+        def submit(self, execute, case):
+            self.num_submitted += 1
+            if self.num_submitted > 2:
+                raise BrokenProcessPool
+            future = Future()
+            future.set_result(execute(case))
+            return future
+
+        def shutdown(self, **_):
+            pass
+
+    monkeypatch.setattr(executors, "ProcessPoolExecutor", Pool)
+    results = executors.processes(deque("abcd"), str.upper, jobs=1, start=lambda: None)
+    assert sorted([next(results), next(results)]) == ["A", "B"]
+    with pytest.raises(MadlError, match="a worker process died"):
+        next(results)
 
 
 class Gone:

@@ -48,10 +48,8 @@ def test_what_was_refuted_stands_for_the_logbook_then_what_is_clearest_and_some_
     assert chosen(*pages) == []
 
 
-def test_the_distance_is_from_the_nearest_line_that_decides():
+def test_the_distance_is_from_the_line_that_decides():
     above = a_result(far=2)
     assert home._distance(above) == pytest.approx(2)
-    close = replace(above, contrast=above.contrast.within(2 * above.comparison.effect))
-    assert home._distance(close) == pytest.approx(2)
     barely = replace(above, contrast=above.contrast.more_than(above.comparison.effect * 0.99))
     assert home._distance(barely) < 0.1

@@ -50,10 +50,6 @@ def test_units_stand_in_their_order_and_the_hypothesis_is_tinted_from_its_bounda
     assert margin < zero
     assert places(html, "zone") == [margin]  # what is at most a point worse, and all that is better
     assert 'aria-label="an effect"' in html
-    both = intervals.drawn(0.0, (), each, Unit.POINTS, words="", contrast=contrast.within(0.02))
-    assert len(places(both, "line margin")) == 2
-    (zone,) = places(both, "zone")
-    assert zone == min(places(both, "line margin"))
 
 
 def test_a_reported_number_stands_beside_ours_on_an_axis_from_nought():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from madl.machine import device, sources, timing
+from madl.machine import contention, device, sources, timing
 from madl.machine.contention import ContentionMeter, GpuMeter
 from tests.in_fresh import spin
 
@@ -41,13 +41,18 @@ def test_the_meter_sees_other_processes_and_not_our_own_work():
     other.join()
     assert beside_another is not None
     assert beside_another >= 0.5 / device.num_cores()
-    own = ContentionMeter.start()
-    cpu_s = time.process_time()
-    spin(0.5)
-    used = (time.process_time() - cpu_s) / 0.5 / device.num_cores()
-    found = own.share()
-    assert found is not None
-    assert found <= 1.0 - used + 0.1  # what we used ourselves is no contention
+
+
+def test_what_we_used_ourselves_is_no_contention(monkeypatch):
+    monkeypatch.setattr(contention, "_busy_seconds", iter((50.0, 57.0)).__next__)
+    monkeypatch.setattr(contention, "_own_seconds", iter((5.0, 9.0)).__next__)
+    monkeypatch.setattr(contention, "_waited_seconds", iter((1.0, 1.5)).__next__)
+    monkeypatch.setattr(
+        contention, "time", SimpleNamespace(perf_counter=iter((0.0, 10.0)).__next__)
+    )
+    monkeypatch.setattr(contention, "os", SimpleNamespace(cpu_count=lambda: 4))
+    monkeypatch.setattr(contention, "num_cores", lambda: 4)
+    assert ContentionMeter.start().share() == (7.0 - 4.0) / 10 / 4
 
 
 def test_seeding_repeats_every_generator():

@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.conftest import ROOT
+
 OTHER = """#!/bin/sh
 exec "{python}" -c 'import sys; code = sys.argv[2]; sys.version_info = (3, 15, 0); exec(code)' "$@"
 """

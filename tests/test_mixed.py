@@ -366,5 +366,5 @@ def test_the_order_by_sensitivity_meets_every_blind_order_of_its_seed():
         *(kept_of("lab3_widths", judgement(n), part="untrained", **params) for params, n in cases)
     )
     made = page.order_over_chance(every).comparison
-    assert made.population == "models"
+    assert made.population == "seeds"
     assert made.by_unit == pytest.approx((0.045, 0.055))

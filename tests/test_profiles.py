@@ -88,6 +88,22 @@ def test_a_sample_that_cannot_be_chosen_says_where(plan):
         a_sample(plan).listed("toy")
 
 
+@pytest.mark.parametrize("asked", ["timed", "requires"])
+def test_what_a_page_cannot_say_of_a_case_says_where(plan, asked):
+    path = plan.project.experiments / "toy" / "page.py"
+    wrong = f'title="Squares", {asked}=lambda params: params["no"])'
+    path.write_text(path.read_text().replace('title="Squares")', wrong))
+    with pytest.raises(MadlError, match=r"toy/page.py, line \d+: wh.*: KeyError: 'no'"):
+        list(runner.run(plan, plan.project.store, [], Options()))
+
+
+def test_a_folder_that_is_no_module_is_named_before_anything_runs(plan):
+    folder = plan.project.experiments / "toy"
+    folder.rename(folder.with_name("my-toy"))
+    with pytest.raises(MadlError, match="experiments/my-toy: a page's name has letters"):
+        list(runner.run(plan, plan.project.store, [], Options()))
+
+
 def test_a_whole_run_of_this_machine_is_shown_before_a_published_one_and_that_before_a_part(seeded):
     done(seeded, "toy")
     assert shown(seeded, "toy").host == "far away"

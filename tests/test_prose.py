@@ -66,6 +66,10 @@ SEEN = "We could have detected {{ smallest }}."
             "claim 'grows' has no sentence for refuted, undecided",
         ),
         (
+            f"{BLOCK.replace('%}', '%}Lost.', 1)}{SEEN}{{% endclaim %}}",
+            "claim 'grows' has words before its first verdict; move them above it",
+        ),
+        (
             f"{BLOCK.replace('grows', 'nearly')}{SEEN}{{% endclaim %}}",
             "asks for a verdict of 'nearly', a secondary comparison",
         ),
@@ -119,7 +123,7 @@ def test_an_effect_is_how_many_times_as_fast_the_faster_is(ratio, said):
 
 @pytest.mark.parametrize(("boundary", "said"), [(0.0, "1.2 points"), (-0.01, "2.2 points")])
 def test_the_smallest_effect_is_told_from_none_not_from_the_margin(boundary, said):
-    contrast = SimpleNamespace(boundaries=(boundary,))
+    contrast = SimpleNamespace(boundary=boundary)
     made = SimpleNamespace(
         contrast=contrast, smallest=0.012, comparison=SimpleNamespace(unit=Unit.POINTS)
     )

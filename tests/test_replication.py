@@ -15,6 +15,7 @@ from madl.running import runner, samples, sittings
 from madl.running.pages import pages
 from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
+from madl.running.views import Problems
 from madl.site import disagreements, replication, report
 from madl.site.page import PageCalls
 from madl.training import workloads
@@ -180,6 +181,18 @@ def seeded(plan) -> Project:
         '    weighed = [5 + one.values["square"] + i / 100 for i, one in enumerate(every)]',
     )
     return changed_toy(plan, 'unit_name="scales"), [one])', 'unit_name="scales"), every)')
+
+
+def test_seeds_that_have_not_as_many_cases_as_others_are_told_and_left_out(plan):
+    project = seeded(plan)
+    changed_toy(plan, "for s in plan.seeds]", "for s in plan.seeds if (s, x) != (15, 1)]")
+    mine = RunPlan(project, PROFILES["full"], workloads.resolve("snippets").params())
+    list(runner.run(mine, Store(project.state), [], Options()))
+    problems = Problems()
+    (page,) = pages(mine, Store(project.state), problems)
+    assert page.view.twins == {}
+    told = "experiments/toy/page.py has 15 cases for its seeds and 14 for further ones: these are"
+    assert told in problems.lines[0]
 
 
 def test_further_seeds_run_what_primary_claims_read_and_judge_those_alone(plan):

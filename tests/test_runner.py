@@ -12,7 +12,7 @@ import pytest
 
 from madl.errors import MadlError
 from madl.logbook.records import Store, publish
-from madl.running import runner, status
+from madl.running import queues, runner, status
 from madl.running.pace import Pace
 from madl.running.plans import Options, RunPlan
 from madl.running.project import Project
@@ -120,9 +120,41 @@ def test_damaged_records_stop_the_run_before_anything_is_executed_and_are_all_na
 def test_a_worker_without_a_gpu_skips_what_a_run_on_a_gpu_gives_it(plan, monkeypatch):
     monkeypatch.setenv("TOY_MISSING", "no such tool")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    where = plan.project.root, Store(plan.project.state), "cuda", False, runner._code_at_start(), 1
+    root = plan.project.root
+    where = root, Store(plan.project.state), "cuda", False, runner._code_at_start(root), 1
     record = runner.execute_on_worker(*where, own(plan).cases("toy")[1])
     assert (record.status, record.error, record.run.device) == ("skipped", "no such tool", "cpu")
+
+
+def test_a_worker_that_found_another_study_is_started_again(plan):
+    root = plan.project.root
+    runner._code_at_start.cache_clear()
+    before = runner._code_at_start(root)
+    write(plan.project.experiments / "toy" / "study.py", "WIDTH = 4\n")
+    runner._code_at_start.cache_clear()  # as the parent that starts later
+    where = root, Store(plan.project.state), "cpu", False, before, 1
+    with pytest.raises(MadlError, match="runs other code than this project's"):
+        runner.execute_on_worker(*where, own(plan).cases("toy")[0])
+
+
+def test_a_case_for_a_missing_gpu_is_skipped_whatever_its_page_says(plan, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    path = plan.project.experiments / "toy" / "page.py"
+    path.write_text(path.read_text().replace('"seed": 0}', '"seed": 0, "device": "cuda"}'))
+    assert run_all(plan) == []
+    assert plan.project.store.get(own(plan).cases("toy")[0]).error == "no CUDA device here"
+
+
+def test_on_a_cluster_what_the_model_lacks_is_skipped_and_not_sent(plan, monkeypatch):
+    monkeypatch.setenv("TOY_MISSING", "no such tool")  # for a worker to say
+    lacks = "not for this model: it has no layers"
+    unfit = lambda plan, case: lacks if case.params["x"] == 2 else None  # noqa: E731
+    monkeypatch.setattr(RunPlan, "why_unfit", unfit)
+    options = Options(scheduler="there")
+    assert [c.params["x"] for c in queues.cases_left(own(plan), "toy", options)] == [0, 1, 3]
+    queues.record_skipped(own(plan), plan.project.store, "toy", options)
+    errors = [r and r.error for r in map(plan.project.store.get, own(plan).cases("toy"))]
+    assert errors == [None, None, lacks, None]
 
 
 def test_a_kernel_that_cannot_be_chosen_fails_the_case_and_not_the_run(plan, monkeypatch):

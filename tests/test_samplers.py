@@ -53,7 +53,7 @@ def records():
 
 def test_choices_of_one_draw_are_a_pair_and_studies_of_one_model_are_averaged(records):
     made = lab.tpe_chooses_better(records).comparison
-    assert (made.units, made.population) == (2, "models")
+    assert (made.units, made.population) == (2, "seeds")
     assert made.by_unit == pytest.approx((20 / TEST, 50 / TEST))
     made = lab.tpe_beside_whole(records).comparison
     assert (made.units, made.by_unit) == (2, pytest.approx((30 / TEST, 35 / TEST)))

@@ -252,7 +252,7 @@ def test_a_search_is_held_against_another_by_seed_and_a_schedule_by_shape(found)
     assert {distance for distance, _ in design.TRUTHS.values()} == {-MARGIN, MARGIN}
     second = page.training_after(found)
     assert second.comparison.by_unit == pytest.approx((100 / 2000, 100 / 2000))
-    assert (second.comparison.units, second.comparison.population) == (2, "models")
+    assert (second.comparison.units, second.comparison.population) == (2, "seeds")
     assert page.search_adds(found).comparison.by_unit == pytest.approx((10 / 2000, 10 / 2000))
     assert sum(page.equal_choices(found)) == 1
     assert page.num_misfits(found).value == 6

@@ -58,7 +58,7 @@ ALIKE = [
     (ATTENTION, "except RuntimeError as failed:", "except RuntimeError as  failed :"),
     (ATTENTION, "# no such kernel here", "# it has none"),
     (ATTENTION, NORMAL, NORMAL.replace("drawn", "normal")),
-    (PAGE, "page.unavailable(no_device)\n", "page.unavailable(no_device)  # GPUs\n"),
+    (PAGE, "def limits(plan", "# of a GPU\ndef limits(plan"),
     (QUANTIZE, "// Mantissas under that scale, as int8", "// Codes, as int8"),
     (
         QUANTIZE,
@@ -113,6 +113,23 @@ def digest_with(tree, name, old, new):
         return sources.digest(tree, READERS[name])
     finally:
         path.write_text(text)
+
+
+def test_a_logbook_elsewhere_depends_on_the_library_and_on_its_own_pages(tmp_path):
+    study = tmp_path / "experiments" / "mine" / "study.py"
+    study.parent.mkdir(parents=True)
+    study.write_text("from madl.compression import quantize\n\nWIDTH = 4\n")
+    study.with_name("page.py").write_text("")
+    reached = sources.reached(tmp_path, "mine")
+    assert {ROOT / "madl/compression/quantize.py", ROOT / "kernels/round_to_grid.cpp"} <= reached
+    assert not any("madl/logbook" in str(path) for path in reached)
+    as_page, as_module = sources.digest(tmp_path, "mine"), "experiments.mine.study"
+    before = sources.digest_of_module(tmp_path, as_module)
+    study.write_text(study.read_text().replace("4", "5"))
+    assert sources.digest(tmp_path, "mine") != as_page
+    assert sources.digest_of_module(tmp_path, as_module) != before
+    baseline = "madl.training.baseline"
+    assert sources.digest_of_module(tmp_path, baseline) == sources.digest_of_module(ROOT, baseline)
 
 
 def test_a_module_s_digest_changes_with_what_it_imports(tree):

@@ -74,9 +74,10 @@ def test_another_training_is_another_trial(net, monkeypatch):
     keys: list[dict] = []
     monkeypatch.setattr(supernet, "memoized", lambda ctx, what, evaluate: keys.append(what))
     recipe = {"trial_batch_size": 4, "trial_learning_rate": 1e-3}
-    for name, value in {"seed": 1, "trial_draw": 2, "trial_examples": 8, **recipe}.items():
-        Supernet({**net.params, name: value}, net.ctx).trial(POINT)
-    assert len({repr(one) for one in keys}) == 5
+    changes = {"seed": 1, "trial_draw": 2, "trial_examples": 8, **recipe}
+    for change in ({}, *({name: value} for name, value in changes.items())):
+        Supernet({**net.params, **change}, net.ctx).trial(POINT)
+    assert len({repr(key) for key in keys}) == 6
 
 
 def test_a_draw_decides_the_sentences_of_a_trial_and_nothing_else(net):

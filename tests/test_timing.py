@@ -137,9 +137,10 @@ def test_a_fresh_process_has_empty_caches_of_its_own(monkeypatch, tmp_path):
 def test_what_tuning_chose_was_timed_on_the_processor_of_the_sittings(stem):
     used: dict[str, set[str | None]] = {}  # host → its processors
     for path in (DATA / f"{stem}_tuning.jsonl", DATA / f"{stem}.jsonl"):
-        for record in read_published(path) if path.exists() else ():
+        for record in read_published(path):
             is_timed = Project().load(stem).runs_alone(record.case.params)
             is_now = record.case.version == Project().load(stem).version
             if is_timed and is_now and (record.status, record.run.device) == ("ok", "cpu"):
                 used.setdefault(record.run.host, set()).add(record.run.cpu)
+    assert used
     assert all(len(processors) == 1 for processors in used.values()), used

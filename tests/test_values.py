@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from madl.logbook.numbers import magnitude
+from madl.logbook.numbers import count_of_units, magnitude
 from madl.logbook.values import (
     Estimate,
     Interval,
@@ -84,3 +84,10 @@ def test_the_interval_of_an_accuracy_is_wilsons(successes, more):
     n = successes + more
     expected = binomtest(successes, n).proportion_ci(method="wilson")
     assert tuple(wilson(successes / n, n)) == pytest.approx(tuple(expected), abs=1e-12)
+
+
+def test_one_of_each_population_is_named():
+    units = ("models", "seeds", "studies", "processes", "test sentences", "parts of a process")
+    named = [count_of_units(1, unit) for unit in units]
+    ones = ["model", "seed", "study", "process", "test sentence", "part of a process"]
+    assert named == [f"1 {one}" for one in ones]

@@ -149,6 +149,15 @@ def test_only_experiments_that_there_are_can_be_verified(repository):
         verifying.earlier_states(Project(repository), ["power"])
 
 
+def test_cases_of_tuning_are_verified_with_their_page_or_alone(monkeypatch):
+    cases = [Case(experiment=f"baseline{end}", params={"x": 1}) for end in ("", "_tuning")]
+    monkeypatch.setattr(verifying, "_evidence", lambda project: [a_record(case=c) for c in cases])
+    names = [["baseline"], ["baseline_tuning"]]
+    states = [verifying.earlier_states(Project(), asked) for asked in names]
+    found = [[state.experiment for state in some] for some in states]
+    assert found == [["baseline", "baseline_tuning"], ["baseline_tuning"]]
+
+
 @pytest.mark.parametrize("why", ["never committed", "of a commit that is not here"])
 def test_code_that_no_commit_holds_is_not_verified(repository, tmp_path, why):
     study = repository / "experiments" / "powers" / "study.py"

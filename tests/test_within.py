@@ -112,6 +112,8 @@ def test_records_are_packed_after_each_group_and_taken_in_elsewhere(
             counts.append(sum(name.endswith(".json") for name in archive.getnames()))
 
     monkeypatch.setattr(within, "pack_records", counted)
+    failed = a_record(case=Case(experiment="toy", params={"x": 9}), status="failed", error="no")
+    ranked.project.store.put(failed)  # where it is taken in, it may have a result
     run(ranked, clock, minutes=100, takes_s=1, pack=pack)
     assert counts == [0, 2, 3, 4]  # first of all, so that a file that cannot be written is said
     with tarfile.open(pack) as archive:

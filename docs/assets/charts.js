@@ -2,7 +2,7 @@
    series, a large view, its picture as a file and its address. Without it, the figure is complete. */
 (() => {
   const REACH = 22; // pixels from the pointer to a point
-  const LOOK = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "fill-opacity", "opacity", "display", "font"];
+  const LOOK = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "fill-opacity", "opacity", "display", "font-family", "font-size", "font-weight", "text-anchor", "paint-order", "stroke-linejoin"];
 
   const make = (tag, attributes, ...children) => {
     const made = document.createElement(tag);
@@ -11,9 +11,48 @@
     return made;
   };
 
-  /* The figure as a PNG, twice its size: its title, the chart as it looks here, and where it is from. */
+  /* A mark of the legend, drawn twice its size from x on: a marker, a line or both, or the shades of a heat map. */
+  const sample = (pen, mark, x, y, heat) => {
+    const wide = 2 * mark.offsetWidth;
+    pen.fillStyle = pen.strokeStyle = getComputedStyle(mark).color;
+    if (mark.matches(".shades i")) {
+      pen.fillStyle = pen.createLinearGradient(x, 0, x + wide, 0);
+      pen.fillStyle.addColorStop(0, `${heat}0d`); // 5 %, as in charts.css
+      pen.fillStyle.addColorStop(1, `${heat}a6`);
+      pen.fillRect(x, y - 18, wide, 20);
+    } else if (mark.matches(".line")) {
+      const dashes = mark.style.getPropertyValue("--dashes").matchAll(/([\d.]+)px ([\d.]+)px/g);
+      pen.lineWidth = 4;
+      pen.setLineDash([...dashes].map(([, from, to]) => 2 * (to - from)));
+      pen.stroke(new Path2D(`M${x} ${y - 8}h${wide}`));
+    }
+    pen.fillText(mark.textContent, x + (wide - pen.measureText(mark.textContent).width) / 2, y);
+  };
+
+  /* The legend in lines from y on, without what is hidden or named at its line; the y below it. */
+  const legendIn = (pen, figure, y, right, { ink, heat }) => {
+    const shown = [...figure.querySelectorAll('.legend li:not(.direct, :has([aria-pressed="false"]))')];
+    let x = 20;
+    for (const entry of shown) {
+      const parts = [...(entry.querySelector("button") ?? entry).childNodes];
+      const width = (part) => (part.nodeType === Node.TEXT_NODE ? pen.measureText(part.data).width : 2 * part.offsetWidth) + 10;
+      const room = parts.reduce((sum, part) => sum + width(part), 0);
+      if (x > 20 && x + room > right) [x, y] = [20, y + 36];
+      for (const part of parts) {
+        pen.fillStyle = ink;
+        if (part.nodeType === Node.TEXT_NODE) pen.fillText(part.data, x, y);
+        else sample(pen, part, x, y, heat);
+        x += width(part);
+      }
+      x += 24;
+    }
+    return shown.length ? y + 36 : y;
+  };
+
+  /* The figure as a PNG, twice its size: title, legend, the chart as it looks here, and where it is from. */
   const picture = (figure, svg) => {
     const style = getComputedStyle(figure);
+    const [ink, paper, heat, serif, sans] = ["--chart-ink", "--chart-paper", "--c-heat", "--serif", "--sans"].map((name) => style.getPropertyValue(name));
     const copy = svg.cloneNode(true);
     const parts = copy.querySelectorAll("*");
     svg.querySelectorAll("*").forEach((part, i) => {
@@ -22,19 +61,26 @@
     });
     const { width, height } = svg.viewBox.baseVal;
     for (const [name, value] of Object.entries({ xmlns: "http://www.w3.org/2000/svg", width, height })) copy.setAttribute(name, value);
-    const canvas = make("canvas", { width: 2 * width + 40, height: 2 * height + 130 });
+    const canvas = make("canvas", { width: 2 * width + 40 });
+    const pen = canvas.getContext("2d");
+    const legend = () => {
+      pen.font = `24px ${sans}`;
+      return legendIn(pen, figure, 90, canvas.width - 20, { ink, heat });
+    };
+    const top = legend() - 20;
+    canvas.height = top + 2 * height + 60; // and clears it
     const image = new Image();
     return new Promise((done, failed) => {
       image.onerror = failed;
       image.onload = () => {
-        const pen = canvas.getContext("2d");
-        pen.fillStyle = style.getPropertyValue("--chart-paper");
+        pen.fillStyle = paper;
         pen.fillRect(0, 0, canvas.width, canvas.height);
-        pen.fillStyle = style.getPropertyValue("--chart-ink");
-        pen.font = `600 28px ${style.getPropertyValue("--serif")}`;
+        legend();
+        pen.fillStyle = ink;
+        pen.font = `600 28px ${serif}`;
         pen.fillText(figure.querySelector(".title")?.textContent ?? "", 20, 46, canvas.width - 40);
-        pen.drawImage(image, 20, 70, 2 * width, 2 * height);
-        pen.font = `18px ${style.getPropertyValue("--sans")}`;
+        pen.drawImage(image, 20, top, 2 * width, 2 * height);
+        pen.font = `18px ${sans}`;
         pen.fillText(address(figure), 20, canvas.height - 18, canvas.width - 40);
         canvas.toBlob(done);
       };
@@ -53,8 +99,6 @@
   };
 
   const enhance = (figure) => {
-    if (figure.dataset.live) return;
-    figure.dataset.live = "yes";
     const view = figure.querySelector(".view");
     const legend = figure.querySelector(".legend");
     const [wide, narrow] = view.querySelectorAll(":scope > svg");
@@ -164,14 +208,14 @@
     enlarge.addEventListener("click", () => {
       show(null); // what is said of a point stands beside it, at the old size
       figure.style.minHeight = `${figure.offsetHeight}px`;
-      dialog.append(...body);
+      dialog.append(...body, said);
       dialog.showModal();
     });
     close.addEventListener("click", () => dialog.close());
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
     dialog.addEventListener("close", () => {
       show(null);
-      figure.querySelector("figcaption").before(...body);
+      figure.querySelector("figcaption").before(...body, said);
       figure.style.minHeight = "";
       enlarge.focus();
     });
@@ -198,6 +242,5 @@
     document.querySelectorAll("figure.chart").forEach((figure) => near.observe(figure));
     document.querySelectorAll("figure.explain").forEach(copyLink);
   };
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
-  else start();
+  start();
 })();

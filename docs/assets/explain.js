@@ -9,16 +9,6 @@
   };
   const minus = (text) => String(text).replaceAll("-", "−");
   const thousands = (whole) => whole.toLocaleString("en-US", { maximumFractionDigits: 0 });
-
-  /* At most three significant digits. */
-  const number = (value) => {
-    const size = Math.abs(value);
-    if (!size || !Number.isFinite(value)) return minus(value);
-    if (size >= 1000) return minus(thousands(Number(value.toPrecision(3))));
-    const places = Math.min(Math.max(2 - Math.floor(Math.log10(size)), 0), 6);
-    const text = value.toFixed(places);
-    return minus(places > 1 ? text.replace(/\.?0+$/, "") : text);
-  };
   const perCent = (share) => `${minus((100 * share).toFixed(1))}\u00a0%`;
 
   const rows = (figure) => {
@@ -104,24 +94,27 @@
   const remember = (figure) => {
     const all = [...figure.querySelectorAll(".tools :is(input, select)")];
     const value = (control) => (control.type === "checkbox" ? Number(control.checked) : control.value);
-    const state = () => `#${figure.id}=${all.map(value).join(",")}`;
-    const [id, ...given] = decodeURIComponent(location.hash.slice(1)).split(/[=,]/);
+    const state = () => `#${figure.id}=${all.map((control) => encodeURIComponent(value(control))).join(",")}`;
     const takes = ({ options }, value) => (options ? [...options].some((option) => option.value === value) : !isNaN(value));
-    if (id === figure.id && given.length === all.length && all.every((control, i) => takes(control, given[i]))) {
+    const restore = () => {
+      const [id, ...given] = location.hash.slice(1).split(/[=,]/).map(decodeURIComponent);
+      if (id !== figure.id || given.length !== all.length || !all.every((control, i) => takes(control, given[i]))) return;
       all.forEach((control, i) => {
         if (control.type === "checkbox") control.checked = given[i] === "1";
         else control.value = given[i];
         for (const event of ["input", "change"]) control.dispatchEvent(new Event(event, { bubbles: true }));
       });
       figure.scrollIntoView();
-    }
+    };
+    restore();
+    addEventListener("hashchange", restore);
     let kept = state();
     const keep = () => state() !== kept && history.replaceState(null, "", (kept = state()));
     for (const event of ["input", "change", "click"]) figure.addEventListener(event, keep);
     figure.state = state; // for the link that charts.js copies
   };
 
-  const shared = { make, minus, thousands, number, perCent };
+  const shared = { make, minus, thousands, perCent };
   globalThis.explain = (name, build) => {
     // a page with two figures runs its script twice
     for (const figure of document.querySelectorAll(`figure[data-explain="${name}"]:not(.live)`)) {

@@ -7,6 +7,7 @@
   card.setAttribute("aria-label", "Evidence");
   card.innerHTML = '<iframe title="Evidence"></iframe><button type="button" aria-label="Close">×</button>';
   card.lastChild.onclick = () => card.hidePopover();
+  addEventListener("message", ({ source, data }) => source === card.firstChild.contentWindow && data === "close" && card.hidePopover());
   card.addEventListener("toggle", ({ newState }) => document.documentElement.classList.toggle("with-card", newState === "open"));
   let shown = null;
   addEventListener("click", (event) => {
@@ -18,7 +19,7 @@
     shown = link;
     document.body.append(card);
     card.firstChild.src = `${link.href}#${document.body.dataset.mdColorScheme}`;
-    card.showPopover();
+    card.showPopover({ source: link }); // Tab goes on into the card
     const at = link.getClientRects()[0], { width, height } = card.getBoundingClientRect();
     const below = at.bottom + 8 + height < innerHeight || at.top < height + 8;
     card.style.left = `${Math.max(8, Math.min(at.left, innerWidth - width - 8))}px`;

@@ -78,6 +78,5 @@
     document.querySelectorAll(".explorer, .sortable").forEach(enhance);
     document.querySelectorAll(boxes).forEach((box) => watch.observe(box));
   };
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
-  else start();
+  start();
 })();

@@ -507,7 +507,7 @@ def rules(r: Records) -> Sequence[Row]:
     ]
 
 
-page.power(design.TRUTHS)
+page.power(design.TRUTHS, unit=Unit.TIMES)
 
 
 # ---- the toy: a value grows, and its neighbours die ---------------------------------------------

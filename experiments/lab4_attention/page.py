@@ -27,7 +27,6 @@ from madl.logbook.numbers import (
 from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, none_if_pending
 from madl.logbook.values import Estimate
 from madl.machine import lint
-from madl.machine.device import no_device
 
 FORMS = {
     "naive": "naive",
@@ -52,7 +51,6 @@ page = Experiment(
     version=2,
     timed=lambda params: params["kind"] != "correct",
 )
-page.unavailable(no_device)
 
 
 def limits(plan: Plan, device: str) -> dict[str, Scalar]:

@@ -43,7 +43,6 @@ from madl.logbook.records import (
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import Estimate, number
 from madl.machine import lint
-from madl.machine.device import no_device
 
 page = Experiment(timed=True, version=2)
 
@@ -150,8 +149,6 @@ def fastest(tuned: Records, network: str, batch: int, kind: str) -> str:
 
 @page.unavailable
 def unavailable(params: Params) -> str | None:
-    if missing := no_device(params):
-        return missing
     compiler = str(params.get("built", params.get("backend"))).partition("/")[0]
     if compiler == "torch_tensorrt" and not importlib.util.find_spec("torch_tensorrt"):
         return "Torch-TensorRT is not installed here"

@@ -11,10 +11,8 @@ from madl.logbook.charts import Chart, category, intervals, log
 from madl.logbook.experiment import Context, Experiment, Plan
 from madl.logbook.numbers import ExactValue, exact
 from madl.logbook.records import Params, Pending, Record, Records, Row, Values
-from madl.machine.device import no_device
 
 page = Experiment(title="The machine", timed=True)
-page.unavailable(no_device)
 
 
 @page.cases

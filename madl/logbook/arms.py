@@ -55,9 +55,13 @@ class Arm(Sealed):
 
     @property
     def unit_name(self) -> str:
-        """Plural noun for these groups: "models" for several seeds, else `units` ("studies")."""
-        several = len({_seed(record) for record in self.records}) > 1
-        return stats.MODELS if several else self.units or stats.MODELS
+        """Plural noun for these groups: of several seeds "models", or "seeds" where a seed has more
+        than one; of one seed `units` ("studies").
+        """
+        seeds = len({_seed(record) for record in self.records})
+        if seeds > 1:
+            return stats.MODELS if seeds == len(self.records) else stats.SEEDS
+        return self.units or stats.MODELS
 
     def _judged(self) -> list[Mapping[str, Any]]:
         """For each record, the part of its values that holds `outcomes`, `accuracy` and `loss`."""
@@ -215,10 +219,10 @@ def arm(records: Records, label: str = "", /, *within: str | int, **where: Scala
             for key in {key for named in params for key in named}.difference(DRAWN)
             if len({repr(named.get(key)) for named in params}) > 1
         )
-        raise MadlError(
-            f"several configurations fit {name!r}; also give {', '.join(differ)}, "
-            "or choose on the tuning seed"
-        )
+        advice = f"also give {', '.join(differ)}, or choose on the tuning seed"
+        if not differ:
+            advice = "they are of several experiments; begin with r.of_experiment(…)"
+        raise MadlError(f"several configurations fit {name!r}; {advice}")
     return Arm(label=name, records=tuple(sorted(matching, key=_seed)), within=within)
 
 

@@ -9,7 +9,7 @@ The page's template holds the sentences.
     @page.claim(primary=True)
     def training_on_wins_back_accuracy(r: Records) -> Contrast:
         '''At 4 bits, training on (QAT) is more accurate than quantization alone (PTQ).'''
-        return compare(qat(r, 4), ptq(r, 4))  # or .no_worse(0.02), .within(0.02), .more_than(0.02)
+        return compare(qat(r, 4), ptq(r, 4))  # or .no_worse(0.02), .more_than(0.02)
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,14 +22,13 @@ from madl.logbook import stats
 from madl.logbook.arms import Arm, TimedArm, speed_up, versus
 from madl.logbook.records import Case, Record, Records, Run, distinct
 from madl.logbook.registration import claim_digest
-from madl.logbook.stats import Comparison
+from madl.logbook.stats import EQUAL, Comparison
 from madl.logbook.values import ALPHA, Interval
 
 Verdict = Literal["supported", "refuted", "undecided", "not measured"]
 State = Literal["registered", "known", "worded after"]
 STATES: tuple[State, ...] = ("registered", "known", "worded after")  # from best to worst
 MARGIN = 0.01  # of accuracy: a user notices less than a point as little as another seed
-EQUAL = 1e-9  # effects that differ by less are equal: sums of fractions are rounded
 BLOCKED = {  # `Comparison.blocked` → why the comparison of times decides nothing
     "contended": "other programs kept the machine busy; run it again with --force",
     "unknown load": "how busy the machine was meanwhile is not known",
@@ -44,8 +43,7 @@ class Contrast:
     cases: tuple[Case, ...]
     a: Arm | TimedArm | None = None
     b: Arm | TimedArm | None = None
-    boundary: float = 0.0  # the hypothesis is that the true effect is above this …
-    margin: float | None = None  # … or, for an equivalence, closer to zero than this
+    boundary: float = 0.0  # the hypothesis is that the true effect is above this
 
     def more_than(self, margin: float) -> "Contrast":
         """The contrast: is A better than B by more than the margin (of times, 0.05 is 5 %)?"""
@@ -55,49 +53,22 @@ class Contrast:
         """The contrast: is A at most the margin worse than B, or better (non-inferiority)?"""
         return replace(self, boundary=-self.comparison.unit.stored(_positive(margin)))
 
-    def within(self, margin: float) -> "Contrast":
-        """The contrast: do A and B differ by less than the margin (two one-sided tests)?"""
-        return replace(self, margin=self.comparison.unit.stored(_positive(margin)))
-
-    @property
-    def boundaries(self) -> tuple[float, ...]:
-        """True effects that the data are tested against: the boundary, or both ends of a margin."""
-        return (self.boundary,) if self.margin is None else (-self.margin, self.margin)
-
     def p_values(self) -> tuple[float, float]:
         """Two p values: the first is small if the data support the hypothesis, the second if they
         refute it. Both are 1 if the comparison is blocked."""
         if self.comparison.blocked:
             return 1.0, 1.0
-        tails = self.comparison.tails
-        if self.margin is None:
-            at = tails(self.boundary)
-            return min(1.0, 2 * at.above), min(1.0, 2 * at.below)
-        low, high = tails(-self.margin), tails(self.margin)
-        return max(low.above, high.below), min(1.0, 2 * min(high.above, low.below))
+        at = self.comparison.tails(self.boundary)
+        return min(1.0, 2 * at.above), min(1.0, 2 * at.below)
 
     def interval(self, level: float = ALPHA) -> Interval:
-        """The interval that lies on one side of every boundary if a test at this level decides."""
-        return self.comparison.interval_at(self.coverage(level))
-
-    def coverage(self, level: float = ALPHA) -> float:
-        """The share of such intervals, 0…1, that hold the true effect: 0.95 for a level of 0.05."""
-        return 1 - self._two_sided(level)
-
-    def smallest(self, level: float = ALPHA) -> float:
-        """Least distance of a true effect from the boundary that is decided with 80 % power."""
-        return self.comparison.smallest(self._two_sided(level))
-
-    def _two_sided(self, level: float) -> float:
-        """The level of a two-sided test: an equivalence is two one-sided ones."""
-        return level if self.margin is None else 2 * level
+        """The interval that lies on one side of the boundary if a test at this level decides."""
+        return self.comparison.interval_at(1 - level)
 
     def holds(self, effect: float) -> bool:
         """Whether an effect fits the hypothesis: with `no_worse`, a loss of just the margin does;
         with `more_than`, a gain of just the margin does not."""
-        if self.margin is not None:
-            return abs(effect) < self.margin
-        return effect > self.boundary - (EQUAL if self.boundary < 0 else 0.0)
+        return effect > self.boundary + (-EQUAL if self.boundary < 0 else EQUAL)
 
 
 def _positive(margin: float) -> float:
@@ -142,13 +113,15 @@ class Claim:
 
     @cached_property
     def digest(self) -> str:
-        """The digest of hypothesis, test and design, by which records register the claim."""
-        return claim_digest(self.hypothesis, self.test)
+        """The digest of hypothesis, test, design and rank, by which records register the claim."""
+        rank = "primary" if self.primary else "secondary"
+        return claim_digest(self.hypothesis, self.test, rank)
 
     @cached_property
-    def digests(self) -> tuple[str, str]:
-        """The digest, and that of records which are older than the design's part in it."""
-        return self.digest, claim_digest(self.hypothesis, self.test, with_design=False)
+    def digests(self) -> set[str]:
+        """The digest, and those of records older than the part that rank or design have in it."""
+        own = self.hypothesis, self.test
+        return {self.digest, claim_digest(*own), claim_digest(*own, with_design=False)}
 
     def contrast(self, records: Records) -> Contrast:
         """The contrast that the claim's test makes of these records.
@@ -184,8 +157,9 @@ class Result:
         return self._measured.comparison
 
     @property
-    def boundaries(self) -> tuple[float, ...]:
-        return self.contrast.boundaries if self.contrast else ()
+    def boundary(self) -> float:
+        """The true effect that the data are tested against. Raises: MadlError: not measured."""
+        return self._measured.boundary
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -193,7 +167,7 @@ class Result:
 
     @property
     def interval(self) -> Interval:
-        """The interval that excludes the boundaries if they are decided: at Holm's level.
+        """The interval that excludes the boundary if the claim is decided: at Holm's level.
 
         Raises:
             MadlError: it was not measured.
@@ -202,12 +176,8 @@ class Result:
 
     @property
     def coverage(self) -> float:
-        """The share of such intervals, 0…1, that hold the true effect.
-
-        Raises:
-            MadlError: it was not measured.
-        """
-        return self._measured.coverage(self.level or ALPHA)
+        """The share of such intervals, 0…1, that hold the true effect."""
+        return 1 - (self.level or ALPHA)
 
     @property
     def smallest(self) -> float:
@@ -216,7 +186,7 @@ class Result:
         Raises:
             MadlError: it was not measured.
         """
-        return self._measured.smallest(self.level or ALPHA)
+        return self.comparison.smallest(self.level or ALPHA)
 
     @property
     def agree(self) -> int:
@@ -306,7 +276,7 @@ def _state(claim: Claim, contrast: Contrast | None, registered: Mapping[str, Run
     held = held or list(registered.values())  # of others' data alone: registered by the page's own
 
     def rank(run: Run) -> int:
-        known = (run.preregistered_claims, run.claims)
-        return next((i for i, it in enumerate(known) if it.get(claim.name) in claim.digests), 2)
+        known = (run.preregistered_claims.values(), run.claims.values())
+        return next((i for i, those in enumerate(known) if claim.digests & {*those}), 2)
 
     return STATES[max(map(rank, held), default=0)]

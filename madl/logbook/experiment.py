@@ -42,6 +42,7 @@ from madl.logbook.records import (
     Values,
     distinct,
 )
+from madl.logbook.values import Unit
 from madl.machine import sources
 from madl.machine.sources import TUNING
 
@@ -131,6 +132,7 @@ class Context:
     device: str
     store: Store
     code: str = ""  # digest of the experiment's code
+    root: Path = LIBRARY  # of the logbook
 
     def artifact(
         self, name: str, build: Callable[[Path], None], *, by: Callable[..., Any] | None = None
@@ -140,7 +142,7 @@ class Context:
         It is built again once the code that builds it has changed: the module of `by` (or else of
         `build`) and all that it imports.
         """
-        code = sources.digest_of_module(LIBRARY, (by or build).__module__)
+        code = sources.digest_of_module(self.root, (by or build).__module__)
         return self.store.artifact(name, build, code)
 
     def folder(self, name: str) -> Path:
@@ -290,15 +292,14 @@ class Experiment:
         """Declare a function that gives a text that a case captured, such as an error message."""
         return self._show("output", fn)
 
-    def power(self, truths: Truths) -> None:
+    def power(self, truths: Truths, *, unit: Unit = Unit.POINTS) -> None:
         """Declare the table `power`: how likely ten models decide the page's primary claims, for
-        each of the assumed truths.
+        each of the assumed truths, which are in this unit.
         """
 
-        def power(r: Records) -> Sequence[Row]:
-            primary = [claim for claim in self.claims.values() if claim.primary]
-            unit = primary[0].contrast(r).comparison.unit
-            return power_table(truths, unit, claims=len(primary), units=NUM_SEEDS)
+        def power(_: Records) -> Sequence[Row]:
+            family = sum(claim.primary for claim in self.claims.values())
+            return power_table(truths, unit, claims=max(family, 1), units=NUM_SEEDS)
 
         self.table(power)
 

@@ -193,8 +193,10 @@ def count_of_units(n: int, units: str) -> str:
 
 
 def singular(units: str) -> str:
-    """One of them: "model", "process", "study"."""
-    return {"processes": "process", "studies": "study"}.get(units, units.removesuffix("s"))
+    """One of them: "model", "process", "study", "part of a process"."""
+    noun, link, rest = units.partition(" of ")
+    noun = {"processes": "process", "studies": "study"}.get(noun, noun.removesuffix("s"))
+    return f"{noun}{link}{rest}"
 
 
 def bracketed(interval: tuple[float, float], unit: Unit) -> str:

@@ -1,11 +1,11 @@
 """The digest by which a record registers the claims that its case was run for.
 
 It covers what is compared and by which test: the hypothesis, the claim's function, the helpers in
-experiments that it reaches and the constants that they read; and what was decided before the data:
-all constants of the page's `design.py` (rates, trials, budgets, margins). Helpers are numbered in
-the order in which they are met, constants stand as values, functions of the library as names. So
-names of helpers, parameters, variables and constants, the place of a helper, and all that
-`syntax.bare` leaves out do not count.
+experiments that it reaches and the constants that they read; whether the claim is primary; and what
+was decided before the data: all constants of the page's `design.py` (rates, trials, budgets,
+margins). Helpers are numbered in the order in which they are met, constants stand as values,
+functions of the library as names. So names of helpers, parameters, variables and constants, the
+place of a helper, and all that `syntax.bare` leaves out do not count.
 """
 
 import ast
@@ -24,9 +24,9 @@ from madl.machine import syntax
 Helper = Callable[..., Any]  # a function or class of an experiment
 
 
-def claim_digest(hypothesis: str, test: Helper, *, with_design: bool = True) -> str:
-    """Twelve hexadecimal digits of a claim: of its hypothesis, its test, the helpers of that, and
-    the page's design.
+def claim_digest(hypothesis: str, test: Helper, *rank: str, with_design: bool = True) -> str:
+    """Twelve hexadecimal digits of a claim: of its hypothesis, its test, the helpers of that, the
+    page's design, and its rank among the page's claims.
     """
     keywords = frozenset(
         node.arg for helper in _reached(test) for node in ast.walk(_tree(helper))
@@ -38,7 +38,7 @@ def claim_digest(hypothesis: str, test: Helper, *, with_design: bool = True) -> 
         texts.append(syntax.written(_Resolved(helper, helpers).visit(tree)))
     if with_design:
         texts += _design(test)
-    return hashlib.sha256("\0".join((hypothesis, *texts)).encode()).hexdigest()[:12]
+    return hashlib.sha256("\0".join((hypothesis, *texts, *rank)).encode()).hexdigest()[:12]
 
 
 def _design(test: Helper) -> list[str]:

@@ -71,11 +71,9 @@ def _number(value: Any) -> str:
 
 def _numbers(value: Any) -> str:
     """The complaint about anything but numbers in nested lists or mappings; else ""."""
-    if isinstance(value, Mapping):
-        return next((why for part in value.values() if (why := _numbers(part))), "")  # pyright: ignore[reportUnknownVariableType]
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, Mapping | list | tuple):
         return "not a list of numbers"
-    parts: Sequence[Any] = value
+    parts: Sequence[Any] = [*value.values()] if isinstance(value, Mapping) else value
     if _are_numbers(parts):
         return ""
     return next((why for part in parts if (why := _numbers(part) and _number(part))), "")

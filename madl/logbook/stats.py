@@ -14,7 +14,7 @@ Units: accuracies and effects are fractions, so 0.01 is a point; ratios of times
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeVar
 
@@ -28,7 +28,9 @@ from madl.machine.lint import CONTENDED
 Key = TypeVar("Key", bound=Hashable)
 
 MODELS, SENTENCES, PROCESSES = "models", "test sentences", "processes"  # populations
+SEEDS = "seeds"  # where several models of each are one unit
 Blocked = Literal["", "contended", "unknown load"]
+EQUAL = 1e-9  # effects that differ by less are equal: sums of fractions are rounded
 
 
 class Tails(NamedTuple):
@@ -36,14 +38,6 @@ class Tails(NamedTuple):
 
     above: float  # p against "the truth is at most the boundary"
     below: float  # p against "the truth is at least the boundary"
-
-
-@dataclass(frozen=True, slots=True)
-class ExactTest:
-    """A test other than Student's: p values at a boundary, and an interval at a level."""
-
-    tails: Callable[[float], Tails]
-    interval_at: Callable[[float], Interval]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,22 +57,23 @@ class Comparison:
     method: str
     dropped: int = 0  # processes that ran beside too much else, and are not counted
     blocked: Blocked = ""
-    exact: ExactTest | None = None
+    pair: tuple[int, int, int] | None = None  # of two models: `only_a`, `only_b` and `n` examples
 
     def tails(self, boundary: float) -> Tails:
         """One-sided p values, if the true effect is at this boundary."""
-        if self.exact is not None:
-            return self.exact.tails(boundary)
-        if self.error == 0:  # all units agree to the last digit
-            side = (self.effect > boundary) - (self.effect < boundary)
+        if self.pair is not None:
+            return paired_tails(*self.pair, boundary)
+        if self.error < EQUAL:  # all units agree to the last digit
+            distance = self.effect - boundary
+            side = (distance > EQUAL) - (distance < -EQUAL)
             return Tails(1.0 if side <= 0 else 0.0, 1.0 if side >= 0 else 0.0)
         score = (self.effect - boundary) / self.error
         return Tails(float(stdtr(self.freedom, -score)), float(stdtr(self.freedom, score)))
 
     def interval_at(self, level: float) -> Interval:
         """Confidence interval at a level such as 0.95."""
-        if self.exact is not None:
-            return self.exact.interval_at(level)
+        if self.pair is not None:
+            return paired_interval(*self.pair, level)
         half = critical(self.freedom, 1 - level) * self.error
         return Interval(self.effect - half, self.effect + half)
 
@@ -163,10 +158,7 @@ def _compare_models(a: Outcomes, b: Outcomes) -> Comparison:
         units=n,
         by_unit=(effect,),
         method="Tango's score, McNemar's exact at zero",
-        exact=ExactTest(
-            lambda boundary: paired_tails(only_a, only_b, n, boundary),
-            lambda level: paired_interval(only_a, only_b, n, level),
-        ),
+        pair=(only_a, only_b, n),
     )
 
 
@@ -311,7 +303,7 @@ def ratio(
     logs = [a - b for a, b in zip(*sides)]
     if len(logs) < 2:
         raise ValueError("one sample says nothing of its error; take two or more")
-    unit_name = PROCESSES if len(kept) > 1 else "parts of 1 process"
+    unit_name = PROCESSES if len(kept) > 1 else "parts of a process"
     comparison = mean(logs, unit=Unit.TIMES, unit_name=unit_name)
     dropped = len(contention) - len(kept)
     return replace(comparison, method="log ratio, t", dropped=dropped, blocked=blocked)

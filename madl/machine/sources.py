@@ -6,6 +6,8 @@ the kernels' C++, CUDA and Verilog files that they name. What renders pages and 
 (`madl.logbook`, `running`, `site`) measures nothing, and neither does this module. Comments,
 docstrings, annotations, layout and local names can change no result (`syntax`).
 
+A `root` is a logbook's folder; one without `madl` and `kernels` uses those of the library.
+
 Not handled: a module whose name is put together while running.
 """
 
@@ -15,10 +17,11 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from madl.files import LIBRARY
 from madl.machine import syntax
 
 T = TypeVar("T")
@@ -38,7 +41,7 @@ def state(root: Path) -> str:
     """A digest of the names, sizes and change times of all source files, hexadecimal."""
     stamp = hashlib.sha256()
     for package in PACKAGES:
-        for folder, _, names in os.walk(root / package):
+        for folder, _, names in os.walk(_home(root, package) / package):
             for path in (os.path.join(folder, name) for name in names if name.endswith(_READ)):
                 with contextlib.suppress(OSError):  # a link that leads nowhere
                     file = os.stat(path)
@@ -75,15 +78,19 @@ def digest_of_module(root: Path, module: str) -> str:
 
 def _digest(root: Path, files: Iterable[Path], *texts: str) -> str:
     """Twelve hexadecimal digits of these texts, and of what in the files can change a result."""
-    every = (*texts, *(_read(root, path)[0] for path in sorted(files)))
+    homes = [_home(root, package) for package in ("experiments", "madl")]
+    places = {path: next(path.relative_to(h) for h in homes if h in path.parents) for path in files}
+    ordered = sorted(places, key=places.__getitem__)  # alike wherever the two folders lie
+    every = (*texts, *(_read(root, path)[0] for path in ordered))
     return hashlib.sha256("\0".join(every).encode()).hexdigest()[:12]
 
 
-def digest_of_all(root: Path) -> str:
-    """Twelve hexadecimal digits of all files in `madl` and `kernels` that measure, byte by byte."""
+def digest_of_all(root: Path, packages: Sequence[str] = ("madl", "kernels")) -> str:
+    """Twelve hexadecimal digits of all files in these that measure, pages apart, byte by byte."""
     digest = hashlib.sha256()
-    for path in sorted(p for name in ("madl", "kernels") for p in (root / name).rglob("*")):
-        if path.suffix in _READ and path.is_file() and _measures(root, path):
+    for path in sorted(p for name in packages for p in (root / name).rglob("*")):
+        is_read = path.suffix in _READ and path.name != "page.py" and path.is_file()
+        if is_read and _measures(root, path):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -205,7 +212,7 @@ def _named(root: Path, tree: ast.AST) -> Iterator[Path]:
             case ast.Constant(value=str(text)) if match := _FUNCTION.fullmatch(text):
                 yield from _files(root, [match[1]])
             case ast.Constant(value=str(text)) if text.endswith(SUFFIXES) and "/" not in text:
-                yield from sorted((root / "kernels").rglob(text))
+                yield from sorted((_home(root, "kernels") / "kernels").rglob(text))
             case _:
                 pass
 
@@ -213,12 +220,18 @@ def _named(root: Path, tree: ast.AST) -> Iterator[Path]:
 def _files(root: Path, modules: list[str]) -> Iterator[Path]:
     """The paths at which modules of this project lie, or would; none of other modules."""
     for module in modules:
-        place = root.joinpath(*module.split("."))
-        if module.partition(".")[0] in PACKAGES:
+        if (package := module.partition(".")[0]) in PACKAGES:
+            place = _home(root, package).joinpath(*module.split("."))
             yield from (place / "__init__.py", place.with_suffix(".py"))
+
+
+def _home(root: Path, package: str) -> Path:
+    """The folder in which a package lies: the logbook's, or the library's where that has none."""
+    return root if package == "experiments" or (root / package).is_dir() else LIBRARY
 
 
 @functools.lru_cache(maxsize=2000)
 def _measures(root: Path, path: Path) -> bool:
     """Whether a file is outside of `NO_MEASURE`, so that it can change a result."""
-    return not any(root / "madl" / name in (path, *path.parents) for name in NO_MEASURE)
+    madl = _home(root, "madl") / "madl"
+    return not any(madl / name in (path, *path.parents) for name in NO_MEASURE)

@@ -5,7 +5,6 @@ store; what the caller adds to the queue meanwhile is executed too.
 """
 
 import contextlib
-import functools
 import gc
 import logging
 import multiprocessing
@@ -25,7 +24,6 @@ from madl.machine import lifeline
 log = logging.getLogger(__name__)
 
 Execute = Callable[[Case], Record]
-Start = Callable[[int], None]
 CONNECT_S = 15
 POLL_S = 2.0  # how soon a worker that has just joined gets a case
 
@@ -37,9 +35,9 @@ def inline(cases: deque[Case], execute: Execute) -> Iterator[Record]:
 
 
 def processes(
-    cases: deque[Case], execute: Execute, *, jobs: int, threads: int, start: Start
+    cases: deque[Case], execute: Execute, *, jobs: int, start: Callable[[], None]
 ) -> Iterator[Record]:
-    """Execute the cases in `jobs` processes, each set up by `start(threads)`; both must pickle.
+    """Execute the cases in `jobs` processes, each set up by `start`; both must pickle.
 
     Raises:
         MadlError: a worker died (killed, or out of memory); what it had finished is stored.
@@ -48,13 +46,17 @@ def processes(
         max_workers=jobs,
         mp_context=multiprocessing.get_context("spawn"),  # torch's threads survive no fork
         initializer=_start_worker,
-        initargs=(functools.partial(start, threads),),
+        initargs=(start,),
     )
     try:
         running: set[Future[Record]] = set()
         while cases or running:
-            while cases and len(running) < 2 * jobs:  # the next ones are there already
-                running.add(pool.submit(execute, cases.popleft()))
+            try:
+                while cases and len(running) < 2 * jobs:  # the next ones are there already
+                    running.add(pool.submit(execute, cases.popleft()))
+            except BrokenProcessPool:
+                if not running:  # some of what runs may be finished, and is told first
+                    raise
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             for future in sorted(finished, key=lambda future: future.exception() is not None):
                 yield future.result()  # what is there is kept before a failure is raised

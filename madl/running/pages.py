@@ -81,12 +81,8 @@ def coverage(question: Question, view: View) -> list[Coverage]:
 
 def _is_run(combination: Mapping[str, Scalar], cases: Sequence[Case], have: set[str]) -> bool:
     """Whether there are cases of this combination, and all of them have results."""
-
-    def fits(case: Case) -> bool:
-        params = {"experiment": case.experiment, **case.params}
-        return all(name in params and params[name] == v for name, v in combination.items())
-
-    fitting = [case for case in cases if fits(case)]
+    wanted = combination.items()
+    fitting = [c for c in cases if wanted <= {"experiment": c.experiment, **c.params}.items()]
     return bool(fitting) and all(case.key in have for case in fitting)
 
 
@@ -108,7 +104,7 @@ class Page:
     @property
     def path(self) -> str:
         """The path of the page, below `docs/`."""
-        return f"labs/{self.name}.md" if self.questions else f"{self.name}.md"
+        return f"{self.folder}{self.name}.md"
 
     @property
     def folder(self) -> str:

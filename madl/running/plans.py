@@ -78,15 +78,18 @@ class RunPlan:
 
     def why_unavailable(self, case: Case) -> str | None:
         """Why a case cannot run with this model, or on this machine; None if it can."""
-        required = self.project.load(case.experiment).required_by(case.params)
-        return self._lacking(required) or self.project.why_unavailable(case)
+        return self.why_unfit(case) or self.project.why_unavailable(case)
+
+    def why_unfit(self, case: Case) -> str | None:
+        """Why a case cannot run with this model, wherever it runs; None if it can."""
+        return self._lacking(self.project.required_by(case.experiment, case.params))
 
     def why_partly(self, question: Question) -> str | None:
         """Why this workload's model cannot answer all of what a question asks; None if it can."""
-        experiment = self.project.load(question.stem)
+        stem = question.stem
         asked = (params for part in question.requirements for params in part.combinations)
-        whys = (self._lacking(experiment.required_by(params)) for params in asked)
-        return self.why_unsuitable(question.stem) or next(filter(None, whys), None)
+        whys = (self._lacking(self.project.required_by(stem, params)) for params in asked)
+        return self.why_unsuitable(stem) or next(filter(None, whys), None)
 
     def _lacking(self, required: Sequence[str]) -> str | None:
         """Why the model lacks one of these abilities; None if it has all, as far as is known."""

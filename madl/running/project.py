@@ -10,7 +10,7 @@ import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -21,9 +21,9 @@ from typing import Any
 from madl.errors import MadlError, WrongCommand
 from madl.files import LIBRARY, read_text
 from madl.logbook.experiment import TUNING, Experiment, Plan, Question, Requirement
-from madl.logbook.records import Case, Pending, Store, Unusable
+from madl.logbook.records import Case, Params, Pending, Store, Unusable
 from madl.logbook.shapes import shown
-from madl.machine import sources
+from madl.machine import device, sources
 
 QUESTIONS = "experiments/questions.toml"
 RESTORE = "restore it from the repository"
@@ -204,6 +204,8 @@ class Project:
         Raises:
             MadlError: the page's function `unavailable` fails, or does not give a text.
         """
+        if missing := device.no_device(case.params):
+            return missing
         experiment = self.load(case.experiment)
         with self._located_errors(case.experiment, "why a case is unavailable: "):
             why: Any = experiment.why_unavailable(case.params)
@@ -219,6 +221,20 @@ class Project:
         """
         with self._located_errors(case.experiment, "which cases are quick: "):
             return bool(self.load(case.experiment).is_quick(case.params))
+
+    def runs_alone(self, case: Case) -> bool:
+        """Whether a case measures time. Raises: MadlError: the page's function `timed` fails."""
+        with self._located_errors(case.experiment, "which cases are timed: "):
+            return bool(self.load(case.experiment).runs_alone(case.params))
+
+    def required_by(self, name: str, params: Params) -> Sequence[str]:
+        """Abilities that the model must have for a case of these parameters.
+
+        Raises:
+            MadlError: the page's function `requires` fails.
+        """
+        with self._located_errors(name, "what a case requires: "):
+            return self.load(name).required_by(params)
 
     @contextlib.contextmanager
     def _located_errors(self, stem: str, subject: str = "") -> Generator[None]:
@@ -241,6 +257,8 @@ class Project:
 
     def _load(self, stem: str) -> Experiment:
         path = self.experiments / stem / "page.py"
+        if not re.fullmatch(r"\w+", stem):
+            raise MadlError(f"experiments/{stem}: a page's name has letters, digits and _ alone")
         folders = importlib.import_module("experiments").__path__
         if str(self.experiments) not in folders:  # the pages of another logbook
             folders.insert(0, str(self.experiments))

@@ -155,8 +155,7 @@ class Queues:
     def _add(self, name: str) -> None:
         """Queue the cases of an experiment that are left, and record which cannot run here."""
         evidence = self.evidence
-        if self.options.scheduler is None:
-            record_skipped(evidence, self.store, name)
+        record_skipped(evidence, self.store, name, self.options)
         planned, left = evidence.cases(name), cases_left(evidence, name, self.options)
         self.varying[name] = varying(planned)
         self.pace.learn(name, planned)
@@ -175,8 +174,8 @@ class Queues:
         In smoke, whose times mean nothing, nothing runs alone.
         """
         is_smoke = self.plan.profile.name == "smoke"
-        runs_alone = self.plan.project.load(name).runs_alone
-        timed = {case.key for case in planned if not is_smoke and runs_alone(case.params)}
+        runs_alone = self.plan.project.runs_alone
+        timed = {case.key for case in planned if not is_smoke and runs_alone(case)}
         beside = max(min(self.options.jobs, len(planned) - len(timed)), 1)
         alone, together = ExecutionMode(True, 1), ExecutionMode(False, beside)
         return lambda case: alone if case.key in timed else together
@@ -212,22 +211,25 @@ class Queues:
 def cases_left(evidence: Evidence, name: str, options: Options) -> list[Case]:
     """Cases that can run here and have no good record, or one made without a program now there.
 
-    Failed ones are retried; with `force`, all run. On a cluster, its workers say what can run.
+    Failed ones are retried; with `force`, all run.
     """
     left = evidence.cases(name)
     if not options.force:
         known = ((case, evidence.source(case)) for case in left)
         left = [c for c, r in known if r is None or r.status != "ok" or evidence.is_outdated(r)]
-    if options.scheduler is not None:
-        return left  # what can run is for the workers to say
-    return [case for case in left if evidence.plan.why_unavailable(case) is None]
+    return [case for case in left if why_not(evidence.plan, case, options) is None]
 
 
-def record_skipped(evidence: Evidence, store: Store, name: str) -> None:
-    """Store a skipped record with the reason for each case that cannot run on this machine."""
+def why_not(plan: RunPlan, case: Case, options: Options) -> str | None:
+    """Why a case cannot run; None if it can. What a cluster's machines lack its workers say."""
+    return plan.why_unavailable(case) if options.scheduler is None else plan.why_unfit(case)
+
+
+def record_skipped(evidence: Evidence, store: Store, name: str, options: Options) -> None:
+    """Store a skipped record with the reason for each case that cannot run."""
     record = None
     for case in evidence.cases(name):
-        if (reason := evidence.plan.why_unavailable(case)) is None:
+        if (reason := why_not(evidence.plan, case, options)) is None:
             continue
         known = evidence.source(case)
         if known and (known.status == "ok" or known.error == reason):

@@ -136,7 +136,7 @@ def _executed(queues: Queues, mode: ExecutionMode) -> Generator[Record]:
     root, store, options = queues.plan.project.root, queues.store, queues.options
     cases, device, jobs = queues.cases[mode], options.device, mode.jobs
     if options.scheduler is not None:
-        where = root, store, device, mode.is_timed, _code_at_start()
+        where = root, store, device, mode.is_timed, _code_at_start(root)
         yield from executors.cluster(
             cases,
             functools.partial(execute_on_worker, *where),
@@ -153,8 +153,9 @@ def _executed(queues: Queues, mode: ExecutionMode) -> Generator[Record]:
         return
     # Several workers at once would drown the line that each finished case gets.
     level = logging.DEBUG if log.isEnabledFor(logging.DEBUG) else logging.WARNING
-    start = functools.partial(start_process, log_level=level)
-    yield from executors.processes(cases, job, jobs=jobs, threads=threads, start=start)
+    machine.needs_torch()
+    start = functools.partial(start_process, threads, log_level=level)
+    yield from executors.processes(cases, job, jobs=jobs, start=start)
 
 
 def start_process(threads: int, log_level: int | None = None) -> None:
@@ -193,7 +194,7 @@ def execute(root: Path, store: Store, device: str, jobs: int, case: Case) -> Rec
     error: str | None = None
     try:
         known |= _kernels(root, case.experiment)
-        values = experiment.execute(case.params, Context(device, store, known["code"]))
+        values = experiment.execute(case.params, Context(device, store, known["code"], root))
         try:
             shapes.check(values)
         except (ValueError, RecursionError) as problem:  # it could not be read again
@@ -241,7 +242,8 @@ def _kernels(root: Path, experiment: str) -> dict[str, Any]:
 def _reached_kernels(root: Path, experiment: str) -> list[str]:
     """The names in `KERNELS` whose source the experiment's study reaches."""
     reached = sources.reached(root, experiment)
-    return [name for name, (source, _, _) in KERNELS.items() if root / source in reached]
+    homes = (root, LIBRARY)
+    return [n for n, (source, _, _) in KERNELS.items() if any(h / source in reached for h in homes)]
 
 
 def _warn_of_missing(root: Path, names: Iterable[str]) -> None:
@@ -280,7 +282,7 @@ def execute_on_worker(
             f"the worker on {machine.host_label()} has no folder {root}; "
             "the workers need the project at the same path, on a shared file system"
         )
-    if _code_at_start() != code:
+    if _code_at_start(root) != code:
         raise MadlError(
             f"the worker on {machine.host_label()} runs other code than this project's; "
             "start the workers again, in the project's folder"
@@ -294,6 +296,8 @@ def execute_on_worker(
 
 
 @functools.cache
-def _code_at_start() -> str:
-    """Digest of the library as this process found it; a long-lived one keeps what it imported."""
-    return sources.digest_of_all(LIBRARY)
+def _code_at_start(root: Path) -> str:
+    """Digest of the library and the studies as this process found them; a long-lived one keeps what
+    it imported.
+    """
+    return sources.digest_of_all(LIBRARY) + sources.digest_of_all(root, ["experiments"])

@@ -70,7 +70,8 @@ def earlier_states(project: Project, names: Sequence[str]) -> list[Earlier]:
     """
     for name in names:
         project.load(name)
-    known = {name for name in project.names() if name.removesuffix(sources.TUNING) in names}
+    asked = {*names, *(f"{name}{sources.TUNING}" for name in names)}
+    known = asked.intersection(project.names())
     by_state: dict[tuple[str, str], list[Record]] = {}
     for record in _evidence(project):
         name = record.case.experiment

@@ -40,7 +40,7 @@ from madl.running.evidence import (
     borrowed_result,
 )
 from madl.running.plans import ExplicitPlan, RunPlan
-from madl.running.project import line_in
+from madl.running.project import line_in, page_of
 
 log = logging.getLogger(__name__)
 
@@ -145,8 +145,12 @@ class View:
         for name in (*self.experiment.needs, self.name):
             if here.is_ready(name) and not name.endswith(TUNING):
                 with contextlib.suppress(Pending):
-                    pairs = zip(here.cases(name), there.cases(name), strict=True)
-                    twins |= {a.key: b for a, b in pairs if a.key != b.key}
+                    own, further = here.cases(name), there.cases(name)
+                    if len(own) != len(further):
+                        told = f"{len(own)} cases for its seeds and {len(further)} for further ones"
+                        self.problems.note(f"{page_of(name)} has {told}: these are left out")
+                        return {}
+                    twins |= {a.key: b for a, b in zip(own, further) if a.key != b.key}
         return twins
 
     @property

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from madl.errors import MadlError
-from madl.files import write_atomically
-from madl.logbook.records import Case, Scalar, Store
+from madl.files import read_text, write_atomically
+from madl.logbook.records import Case, Scalar, Store, decode
 from madl.logbook.values import pluralize
 from madl.running import runner
 from madl.running.evidence import Evidence
@@ -24,6 +24,7 @@ from madl.running.pace import in_words
 from madl.running.plans import Options, RunPlan, explicit_plan
 from madl.running.project import read_toml, toml_entry
 from madl.running.queues import Progress, cases_left
+from madl.running.status import check_records
 
 log = logging.getLogger(__name__)
 SHAPE = "a group has decides, seconds, and cases, a table of parameters"
@@ -92,6 +93,8 @@ def run(
     if pack is not None:  # a file that cannot be written is said now
         pack_records(store, pack)
     evidence = Evidence(plan=plan, source=store.get)
+    if not options.force:
+        check_records(evidence, plan.with_needs(()))
     ranked = groups(plan, store)
     left = {
         case.key for name in plan.with_needs(()) for case in cases_left(evidence, name, options)
@@ -133,12 +136,14 @@ def _while_there_is_time(events: Generator[Progress], until: float) -> Iterator[
 
 
 def pack_records(store: Store, path: Path) -> None:
-    """Write all records into a tar file, replaced as a whole.
+    """Write all records but those of failures into a tar file, replaced as a whole.
 
     `tar -xzf PATH -C .madl` takes them in where another checkout of the same project is.
     """
-    records, content = store.root / "records", io.BytesIO()
-    records.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        archive.add(records, "records")
+        for file in sorted((store.root / "records").glob("*/*.json")):
+            with contextlib.suppress(MadlError):  # one that cannot be read is told elsewhere
+                if decode(read_text(file, ""), str(file)).status != "failed":
+                    archive.add(file, file.relative_to(store.root))
     write_atomically(path, content.getvalue())

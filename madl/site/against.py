@@ -68,10 +68,12 @@ def opening(told: Iterable[tuple[Against, str]], calls: Mapping[str, PageCalls])
 def _row(row: Against, calls: PageCalls, id: str) -> str:
     """Markdown of a row: the reported claim, what was measured, a chart, a link to the page."""
     answer = measured(row, calls)
-    charts = [n for n, shown in calls.page.view.experiment.shown.items() if shown.kind == "chart"]
-    if row.figure and row.figure not in charts:
-        known = ", ".join(charts) or "none"
-        raise MadlError(f"{_where(row)}: no chart {row.figure!r} on its page; known: {known}")
+    for kind, name in (("chart", row.figure), ("drawing", row.toy)):
+        shown = calls.page.view.experiment.shown
+        known = [known for known, figure in shown.items() if figure.kind == kind]
+        if name and name not in known:
+            names = ", ".join(known) or "none"
+            raise MadlError(f"{_where(row)}: no {kind} {name!r} on its page; known: {names}")
     is_made = row.figure in calls.charts
     drawn = _pair(row, calls) or (is_made and home.thumbnail(calls, id, row.figure))
     link = html('<a class="headerlink" href="#{}" title="Link to this row">¶</a>', id)

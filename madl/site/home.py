@@ -36,9 +36,9 @@ def _rank(page: Page) -> tuple[bool, float]:
 
 
 def _distance(result: Result) -> float:
-    """The distance of an effect from its nearest boundary, in half widths of the interval."""
+    """The distance of an effect from its boundary, in half widths of the interval."""
     low, high = result.comparison.interval
-    apart = min(abs(result.comparison.effect - line) for line in result.boundaries)
+    apart = abs(result.comparison.effect - result.boundary)
     return 2 * apart / (high - low) if high > low else math.inf
 
 

@@ -122,7 +122,7 @@ def _link(page: Any, shown: Any, *, is_numbered: bool) -> Markup:
     number, _, title = page.title.partition(" ") if is_numbered else (page.title, "", "")
     current = Markup(' aria-current="page"' if page is shown else "")
     form = '<a href="{}" title="{}"{}>{}</a>'
-    return html(form, page.file.url_relative_to(shown.file), title, current, number)
+    return html(form, page.file.url_relative_to(shown.file), unescape(title), current, number)
 
 
 def on_post_page(output: str, *, page: Any, config: Any, **_: Any) -> str:

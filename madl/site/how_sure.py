@@ -7,7 +7,7 @@ from markupsafe import Markup
 from madl.logbook.claims import Result
 from madl.logbook.numbers import bracketed, singular
 from madl.logbook.records import Row
-from madl.logbook.stats import MODELS
+from madl.logbook.stats import MODELS, SEEDS
 from madl.logbook.values import Unit
 from madl.running.views import View
 from madl.site import intervals
@@ -36,7 +36,8 @@ def claims_table(view: View, folder: str) -> Markup:
         '<p class="key">Shaded: where the hypothesis holds. Each small dot: <a href="{}/{}" '
         "download>{}</a>{}</p>\n"
     )
-    are_models = any(r.contrast and r.comparison.population == MODELS for r in primary)
+    populations = {r.comparison.population for r in primary if r.contrast}
+    are_models = not populations.isdisjoint((MODELS, SEEDS))
     return rows + html(key, folder, EFFECTS, EFFECTS, OVERLAP * are_models)
 
 
@@ -54,7 +55,7 @@ def unit_effects(view: View) -> list[Row]:
                     "claim": result.name,
                     "verdict": result.verdict or "secondary",
                     "level": result.level,
-                    "tested against": " and ".join(f"{shown(b):.6g}" for b in result.boundaries),
+                    "tested against": f"{shown(result.boundary):.6g}",
                     "test": comparison.method,
                     "units": comparison.population,
                     "number": number,
@@ -99,7 +100,7 @@ def secondary(results: Mapping[str, Result], folder: str) -> Markup:
         '<div class="register"><table><thead><tr><th>Comparison</th><th>Effect</th>'
         "<th>On its side</th></tr></thead><tbody>{}</tbody></table></div>\n"
     )
-    row = "<tr><td>{}</td><td>{}</td><td>{}</td></tr>"
+    row = '<tr><td>{}</td><td data-of="Effect">{}</td><td data-of="On its side">{}</td></tr>'
     rows = [
         html(row, inline(result.hypothesis), _linked_effect(result, folder), agreement(result))
         for result in results.values()

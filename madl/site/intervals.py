@@ -103,15 +103,15 @@ def pair(theirs: float, ours: float, text: str) -> Markup:
 
 
 def boundaries(contrast: Contrast) -> dict[float, str]:
-    """Effects that data are tested against, by name: no difference, the margins."""
-    return {0.0: "no difference"} | {at: "margin" for at in contrast.boundaries if at}
+    """Effects by name: what data are tested against, and none."""
+    margin = contrast.boundary
+    return {0.0: "no difference"} | ({margin: "margin"} if margin else {})
 
 
 def _zone(contrast: Contrast, axis: Axis) -> Markup:
     """The part of the axis where the hypothesis holds."""
-    margin = contrast.margin
-    low, high = (contrast.boundary, axis.high) if margin is None else (-margin, margin)
-    return html('<i class="zone" style="--at:{};--to:{}"></i>', axis.at(low), axis.at(high))
+    low, high = axis.at(contrast.boundary), axis.at(axis.high)
+    return html('<i class="zone" style="--at:{};--to:{}"></i>', low, high)
 
 
 def _lines(names: Mapping[float, str], axis: Axis) -> Markup:

@@ -25,6 +25,7 @@ from madl.logbook.arms import SEED
 from madl.logbook.charts import Chart, to_csv
 from madl.logbook.drawing import Panel
 from madl.logbook.experiment import TUNING
+from madl.logbook.numbers import contended_processes
 from madl.logbook.records import Record, Row, Run, sort_key
 from madl.logbook.stats import CONTENDED
 from madl.logbook.values import pluralize
@@ -420,9 +421,12 @@ class PageCalls:
             started = [run.started[:10] for run in runs]
             days = " to ".join(dict.fromkeys((min(started), max(started))))
             beside = [r.seconds for r in records if (r.run.contention or 0) > CONTENDED]
-            crowded = f"{len(beside)} of them beside other busy processes"
+            crowded = f"{len(beside)} of all cases beside other busy processes"
             if beside:
                 crowded += f", which took {sum(beside) / 60:.1f} min of it"
+            timed = contended_processes(records)
+            if timed.cases:
+                crowded += f"; {timed.value} of their timed processes"
             minutes = sum(record.seconds for record in records) / 60
             facts += [
                 ("Machine", f"{view.machine}; device {runs[-1].device}"),

@@ -79,11 +79,15 @@ class Claims(Extension):
         """The sentence of each verdict, as nodes of Jinja's syntax tree.
 
         Raises:
-            TemplateSyntaxError: a verdict has no sentence or two, or undecided's does not say that
-                `smallest` could have been detected.
+            TemplateSyntaxError: there are words before the first verdict, a verdict has no sentence
+                or two, or undecided's does not say that `smallest` could have been detected.
         """
         ends = tuple(f"name:{tag}" for tag in (*VERDICTS, DISAGREE, UNMEASURED, "endclaim"))
-        parser.parse_statements(ends)
+        before = nodes.Output(parser.parse_statements(ends))
+        if any(node.data.strip() for node in before.find_all(nodes.TemplateData)):
+            parser.fail(
+                f"claim {name!r} has words before its first verdict; move them above it", line
+            )
         bodies: dict[str, list[nodes.Node]] = {}
         while (verdict := parser.stream.current.value) != "endclaim":
             next(parser.stream)
@@ -166,7 +170,7 @@ def smallest_distance(result: Result) -> str:
 
 def _margin(result: Result) -> float:
     assert result.contrast is not None
-    return max(map(abs, result.contrast.boundaries))
+    return abs(result.contrast.boundary)
 
 
 def _sized(effect: float, unit: Unit) -> str:
@@ -263,9 +267,10 @@ def mark(result: Result, elsewhere: OtherRun | None = None) -> Markup:
 def typed_numbers(text: str) -> list[str]:
     """The numbers typed in a template's prose: outside calls, comments, code, links, headings.
 
-    A digit is allowed inside a name only: FP32, L1, MXINT8.
+    A digit is allowed inside a name only: FP32, L1, MXINT8, ResNet-18.
     """
     text = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", "", text, flags=re.DOTALL)
     text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL)
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    lines = re.sub(r"\b[A-Z]\w*-\d+\b", "", lines)
     return re.findall(r"(?<![A-Za-z0-9])\d[\d.,]*%?", lines)

@@ -46,7 +46,7 @@ from madl.site import (
     tables,
     templates,
 )
-from madl.site.markup import chip, html, inline
+from madl.site.markup import chip, html, inline, words
 from madl.site.page import PageCalls
 
 DENSE: dict[str, Any] = {"sort_keys": True, "separators": (",", ":")}  # JSON without spaces
@@ -204,7 +204,8 @@ def _files_beside(calls: PageCalls) -> dict[str, str | bytes]:
         files[f"{records}/{name}.json"] = f"{twin}\n"
         picture = how_sure.evidence_drawn(page.view, name)
         facts = provenance.variables(name, entry, known, picture)
-        facts["command"] = calls.command(entry["records"])
+        lines = calls.command(entry["records"]).splitlines()
+        facts["command"] = Markup("\n").join(map(words, lines))
         files[f"{records}/{name}.html"] = templates.render(document, {**facts, **of_page})
     if effects := how_sure.unit_effects(page.view):
         files[f"{records}/{how_sure.EFFECTS}"] = to_csv(effects)

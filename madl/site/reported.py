@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Literal, get_args
 
 from madl.running.project import Project, read_toml, toml_entry
@@ -51,6 +52,8 @@ class Against:
         _check_texts(self, "stem", "by", "reported", "measured")
         if self.outcome not in (known := get_args(Outcome)):
             raise ValueError(f"outcome is {self.outcome!r}, not one of {', '.join(known)}")
+        if type(self.theirs) not in (float, int, NoneType):
+            raise ValueError(f"theirs is {self.theirs!r}, not a number")
 
 
 def _check_texts(entry: object, *names: str) -> None:

@@ -167,6 +167,31 @@ def test_a_code_that_no_list_has_is_another_and_opens_again(explained, browser):
     assert failures == []
 
 
+OTHER = """f => f.querySelectorAll('.tools :is(input, select)').forEach((control) => {
+  const { min, max, options = [{ value: min }, { value: max || 12345 }] } = control;
+  const [last, first] = [[...options].at(-1).value, options[0].value];
+  if (control.type === "checkbox") control.checked = !control.checked;
+  else control.value = control.value === last ? first : last;
+  for (const event of ["input", "change"])
+    control.dispatchEvent(new Event(event, { bubbles: true }));
+})"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_any_choice_stands_in_the_address_and_opens_again(explained, browser, name):
+    page, figure = explained(name)
+    first, id = page.url, figure.get_attribute("id")
+    figure.evaluate(OTHER)
+    told = figure.evaluate(TEXTS)
+    assert page.url != first
+    again = opened(browser, page.url)
+    assert again.locator(f"#{id}").evaluate(TEXTS) == told
+    there = opened(browser, first)  # a page that is already open
+    there.evaluate("address => location.assign(address)", page.url)
+    there.wait_for_timeout(100)
+    assert there.locator(f"#{id}").evaluate(TEXTS) == told
+
+
 def test_what_its_controls_are_set_to_stands_in_the_address_and_opens_again(browser, site):
     url = (site / "labs/lab1_quantization.html").as_uri()
     page = opened(browser, url)

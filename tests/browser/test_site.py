@@ -4,12 +4,14 @@ Needs playwright from PyPI and Debian's chromium. `test_sample.py` is what `make
 """
 
 import contextlib
+import html
 import json
 import re
 import zipfile
 from itertools import product
 
 import pytest
+from PIL import Image
 
 from tests.browser.conftest import PAGES
 from tests.browser.looking import UNFOLD, WIDTHS, complaints, opened, search, served
@@ -128,6 +130,16 @@ def test_evidence_is_whole_and_nothing_stands_in_its_way(browser, site, address)
             assert barriers(browser, url, width=width, scheme=scheme) == [], url
 
 
+def test_each_line_of_a_command_that_is_copied_is_a_command(site):
+    commands = [
+        html.unescape(re.search("<pre><code>(.*?)</code>", path.read_text(), re.DOTALL)[1])
+        for path in site.rglob("records/*/*.html")
+    ]
+    lines = [line for command in commands for line in command.splitlines()]
+    assert len(lines) > len(commands)
+    assert {line.count("python cli.py") for line in lines} == {1}
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_on_paper_evidence_is_open_and_nothing_is_cut(browser, site, name):
     page = opened(browser, (site / name).as_uri(), width=703)  # A4 within its margins
@@ -207,9 +219,35 @@ def test_answer_and_figure_are_on_one_screen_read_by_keys_hidden_and_enlarged(fi
     assert told
     assert told != figure.locator(".said").text_content()
     first.locator("figure.chart button", has_text="Enlarge").first.click()
-    assert first.locator("dialog[open]").count() == 1
+    large = first.locator("dialog[open]")
+    large.locator(".view").focus()
+    first.keyboard.press("ArrowRight")
+    assert large.locator(".said").text_content() == large.locator(".tip").text_content()
     first.keyboard.press("Escape")
     assert first.locator("dialog[open]").count() == 0
+
+
+def test_a_chart_s_picture_has_its_letters_and_its_legend(browser, site):
+    page = opened(browser, (site / "labs/lab1_quantization.html").as_uri(), width=1400)
+    figure = page.locator("figure.chart").first
+
+    def saved():
+        with page.expect_download() as download:
+            figure.get_by_role("button", name="PNG").click()
+        return Image.open(download.value.path()).convert("L")
+
+    def num_dark(picture):
+        return sum(picture.histogram()[:100])
+
+    whole = saved()
+    page.add_style_tag(content=".chart svg text { opacity: 0 }")
+    wordless = saved()
+    figure.locator(".legend").evaluate("legend => legend.remove()")
+    bare = saved()
+    assert num_dark(whole) > num_dark(wordless) + 2000
+    assert num_dark(wordless) > num_dark(bare) + 2000
+    assert wordless.height > bare.height
+    page.close()
 
 
 @pytest.mark.parametrize("names", [".legend [data-s]", ".wide .name[data-s]"])
@@ -289,6 +327,8 @@ def test_a_number_opens_its_evidence_in_a_card_that_escape_closes(browser, site,
         assert min(room["x"], room["y"]) >= 0
         assert room["x"] + room["width"] <= window["width"]
         assert room["y"] + room["height"] <= window["height"]
+        page.keyboard.press("Tab")
+        assert card.evaluate("card => card.contains(document.activeElement)")
         page.keyboard.press("Escape")
         assert not card.is_visible()
         assert page.url == url
