@@ -196,7 +196,7 @@ def steps_beat_powers(r: Records) -> Contrast:
 
 def bits_of(a: Arm) -> ExactValue:
     """The mean bits a weight of an arm, with its label in the unit."""
-    return exact(round(a.mean("bits"), 1), a.records, f"bits ({a.label})")
+    return exact(round(a.mean("bits"), 2), a.records, f"bits ({a.label})")
 
 
 def in_bits(bits: float) -> str:
