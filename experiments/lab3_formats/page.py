@@ -11,7 +11,7 @@ Units: bits per weight; losses in nats.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from experiments.lab3_formats import design
@@ -41,6 +41,7 @@ page = Experiment()
 ALL, MIX = "all formats", "mix"  # studies: as asked, a family's name or all; and within a budget
 SMOKE_FORMATS = ("binary", "fixed(4,2)", "fixed(8,4)", "log(4)", "mxfp6-e2m3", "mxint4", "nvfp4")
 QUICK_FORMATS = ("fixed(4,2)", "log(4)", "mxint4", "nvfp4")
+NEAR = 0.01  # of accuracy, from FP32
 LABELLED = ("nvfp4", "mxint4", "ternary(0.7)", "log(8)", "mxint8")
 
 
@@ -157,14 +158,22 @@ def four_bits_cost_nothing(r: Records) -> Contrast:
 
 @page.claim(primary=True)
 def a_mix_beats_one_format(r: Records) -> Contrast:
-    """A mix of formats beats one format: as quantized, a mix of at most 5 bits a weight, chosen by
-    a search, is more accurate than the best single format of at most 5 bits."""
+    """A mix of formats beats one format: as quantized, a mix of at most 5 bits a weight that a
+    search chose is more accurate than the single format of at most 5 bits of least validation loss
+    on the tuning seed."""
     return compare(mix(r), within_budget(r))
 
 
 @page.claim
+def a_mix_beside_nvfp4(r: Records) -> Contrast:
+    """As quantized, the mix of at most 5 bits a weight over NVFP4."""
+    return compare(mix(r), untrained(r, design.FOUR_BITS))
+
+
+@page.claim
 def a_mix_beside_six_bits(r: Records) -> Contrast:
-    """As quantized, the mix of at most 5 bits a weight over the best single format of 6."""
+    """As quantized, the mix of at most 5 bits a weight over the single format of 6 bits of least
+    validation loss on the tuning seed."""
     return compare(mix(r), six_bits(r))
 
 
@@ -216,43 +225,69 @@ def tuning_share(r: Records, name: str, share: str, *, as_it_comes: bool = False
     return percentage(values[share], [record])
 
 
-def best_of(r: Records, study: str) -> ExactValue:
-    """The highest validation accuracy of a search as asked for, with its precision in the unit."""
-    record = search_of(r, study)
-    return exact(round(100 * max(record.values["tried"]), 1), [record], f"% ({study})")
+def highest(search: Record) -> float:
+    """The highest validation accuracy of a search."""
+    return max(search.values["tried"])
 
 
-def by_best(r: Records) -> list[str]:
-    """The precisions of the searches as asked for, that of the highest accuracy first."""
-    return sorted(design.ASKED, key=lambda name: -max(search_of(r, name).values["tried"]))
+def best_of_all(r: Records) -> ExactValue:
+    """The highest validation accuracy of a search in one family, with that family in the unit."""
+    best = max((search_of(r, name) for name in design.ASKED), key=highest)
+    return exact(round(100 * highest(best), 1), [best], f"% ({best.case.params['study']})")
 
 
-def in_full_precision(r: Records, study: str) -> ExactValue:
-    """How many kinds of layers the best trial of a search leaves in FP32."""
-    record = search_of(r, study)
-    return exact(record.values["best"]["formats"].split().count(FP32), [record])
+def on_validation(record: Record) -> ExactValue:
+    """The validation accuracy of a record in per cent."""
+    return exact(round(100 * record.values["validation_accuracy"], 1), [record], "%")
+
+
+def trained_alike(r: Records) -> float:
+    """The validation accuracy of FP32 everywhere, trained like a trial."""
+    return r.tuning.single(part="trained").values["validation_accuracy"]
+
+
+def near_full(r: Records) -> list[Record]:
+    """The searches as asked for that end within `NEAR` of FP32 trained like a trial."""
+    return [search for search in searches(r) if highest(search) > trained_alike(r) - NEAR]
+
+
+def num_near(r: Records) -> ExactValue:
+    """How many of the families' searches end near FP32."""
+    of_families = [s for s in near_full(r) if s.case.params["study"] != ALL]
+    return exact(len(of_families), searches(r))
+
+
+def in_full_precision(r: Records, select: Callable[[Iterable[int]], int]) -> ExactValue:
+    """How many kinds of layers its best trial leaves in FP32, of the search that `select` picks."""
+    counts = (s.values["best"]["formats"].split().count(FP32) for s in searches(r))
+    return exact(select(counts), searches(r))
 
 
 page.numbers(
     fp32=of_all(fp32),
     four_bits=of_all(untrained, preset=design.FOUR_BITS),
-    beside=partial(untrained, preset=design.BESIDE),
-    four_bits_changed=partial(changed_by, preset=design.FOUR_BITS),
-    beside_changed=partial(changed_by, preset=design.BESIDE),
-    over_all=partial(best_of, study=ALL),
-    highest=lambda r: best_of(r, by_best(r)[0]),
-    lowest=lambda r: best_of(r, by_best(r)[-1]),
-    lowest_in_full=lambda r: in_full_precision(r, by_best(r)[-1]),
+    beside=of_all(untrained, preset=design.BESIDE),
+    four_bits_changed=of_all(changed_by, preset=design.FOUR_BITS),
+    beside_changed=of_all(changed_by, preset=design.BESIDE),
+    over_all=computed(partial(search_of, study=ALL), lambda s: round(100 * highest(s), 1), "%"),
+    highest=best_of_all,
+    near=num_near,
+    trained_alike=lambda r: on_validation(r.tuning.single(part="trained")),
+    as_it_was=lambda r: on_validation(r.tuning.single(part="fp32")),
+    fewest_in_full=partial(in_full_precision, select=min),
+    most_in_full=partial(in_full_precision, select=max),
     kinds=computed(partial(search_of, study=ALL), lambda record: len(record.values["roles"])),
     mix=of_all(mix),
     mix_bits=lambda r: exact(round(mix(r).mean("bits"), 1), mix(r).records, "bits"),
+    over_four=a_mix_beside_nvfp4,
     over_six=a_mix_beside_six_bits,
     rival=six_bits,
     rival_bits=lambda r: bits_of(six_bits(r)),
-    near=of_all(within_budget),
-    near_bits=lambda r: bits_of(within_budget(r)),
+    single=of_all(within_budget),
+    single_bits=lambda r: bits_of(within_budget(r)),
     num_formats=lambda r: exact(len(planned_formats(r)), r.of_experiment(STEM)),
     fixed_4=partial(untrained, preset="fixed(4,2)"),
+    log_4=partial(untrained, preset="log(4)"),
     mxint4=partial(untrained, preset="mxint4"),
     block_float_8=partial(untrained, preset="block-float(7,8,block=16)"),
     log_8=partial(untrained, preset="log(8)"),
@@ -278,9 +313,18 @@ def searches(r: Records) -> list[Record]:
 @page.chart
 def curves(r: Records) -> Chart:
     """The highest validation accuracy so far of every search as asked for."""
-    studies = [str(search.case.params["study"]) for search in searches(r)]
-    so_far = [highest_so_far(search.values["tried"]) for search in searches(r)]
-    full = r.tuning.single(part="trained").values["validation_accuracy"]
+    return curves_of(r, searches(r))
+
+
+@page.chart
+def curves_near(r: Records) -> Chart:
+    """The same of the searches that end near FP32."""
+    return curves_of(r, near_full(r))
+
+
+def curves_of(r: Records, shown: Sequence[Record]) -> Chart:
+    studies = [str(search.case.params["study"]) for search in shown]
+    so_far = [highest_so_far(search.values["tried"]) for search in shown]
     return Chart(
         [
             {"trial": i + 1, **dict(zip(studies, values, strict=True))}
@@ -288,7 +332,10 @@ def curves(r: Records) -> Chart:
         ],
         x=linear("trial", "trials"),
         y=percent("highest validation accuracy so far"),
-        marks=[level(full, "FP32 everywhere"), *(line(s, markers=False) for s in studies)],
+        marks=[
+            level(trained_alike(r), "FP32 everywhere"),
+            *(line(study, markers=False) for study in studies),
+        ],
     )
 
 
