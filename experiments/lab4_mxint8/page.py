@@ -203,7 +203,6 @@ page.numbers(
     at_most_rows=partial(speed, rivals=FLOATS, work=layer_work(MOST_ROWS)),
     int8_at_most_rows=partial(speed, rivals=[INT8], work=layer_work(MOST_ROWS)),
     in_the_model=partial(speed, rivals=FLOATS, work=model_work(32)),
-    at_sixteen=partial(speed, rivals=FLOATS, work=layer_work(16, layer="default")),
     int8_one_row=partial(speed, rivals=[INT8], work=layer_work(1)),
     mxint8_mb=lambda r: exact(round(weight_mb(design.VALUE_BYTES[MXINT8]), 1), unit="MB"),
     bf16_mb=lambda r: exact(round(weight_mb(design.VALUE_BYTES[BF16]), 1), unit="MB"),
