@@ -226,7 +226,7 @@ def disagreements(r: Records) -> Sequence[Row]:
 def public_bugs(r: Records) -> Sequence[Row]:
     """Faults of such rules that others have reported, with a link."""
     return [
-        {"reported": fault, "where": f"[{repository}](https://github.com/{repository}/{number})"}
+        {"reported": fault, "where": f"https://github.com/{repository}/{number}"}
         for fault, repository, number in design.PUBLIC_BUGS
     ]
 

@@ -167,6 +167,7 @@ page.numbers(
     fast=partial(share_of, a=MXINT8, b=BF16, period=design.PERIODS[0]),
     slow=partial(share_of, a=MXINT8, b=BF16, period=design.PERIODS[-1]),
     signs_apart=partial(share_of, a=SIGNS_APART, b=MXINT8),
+    quantizing=partial(share_of, a=QUANTIZING, b=BF16),
     blocks_of_8=partial(share_of, a="MXINT8, blocks of 8", b=MXINT8),
     powers=partial(share_of, a="block log 4", b="block float 4"),
     narrow_multipliers=narrow_multipliers,

@@ -7,8 +7,10 @@ torch's dynamic INT8 in each of several processes; then the whole classifier doe
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
+from statistics import median
 from typing import Any
 
 from experiments.lab4_hardware import records as units
@@ -124,6 +126,16 @@ def speed(r: Records, rivals: Sequence[str], work: Mapping[str, str]) -> Contras
     return compare(times(r, **work)[MXINT8], strongest(r, rivals, work))
 
 
+def speed_over_each(r: Records, arithmetics: Sequence[str], work: Mapping[str, str]) -> Contrast:
+    """The speed of MXINT8 over the way of these arithmetics that is the fastest in each sitting."""
+    arms = times(r, **work)
+    ways = [arms[way] for a in arithmetics for way in design.WAYS[a] if way in arms]
+    sittings = zip(*(way.runs for way in ways), strict=True)
+    fastest = [min(runs, key=lambda run: median(run["samples_s"])) for runs in sittings]
+    rival = replace(ways[0], label="the fastest of each sitting", runs=tuple(fastest))
+    return compare(arms[MXINT8], rival)
+
+
 def speed_over(r: Records, rival: str, work: Mapping[str, str]) -> Estimate | None:
     """The speed of MXINT8 over that of a rival; None where the rival is never right."""
     fastest = none_if_pending(strongest, r, [rival], work)
@@ -203,6 +215,8 @@ page.numbers(
     at_most_rows=partial(speed, rivals=FLOATS, work=layer_work(MOST_ROWS)),
     int8_at_most_rows=partial(speed, rivals=[INT8], work=layer_work(MOST_ROWS)),
     in_the_model=partial(speed, rivals=FLOATS, work=model_work(32)),
+    one_in_the_model=partial(speed, rivals=FLOATS, work=model_work(1)),
+    over_each=partial(speed_over_each, arithmetics=FLOATS, work=layer_work(1, WARM)),
     int8_one_row=partial(speed, rivals=[INT8], work=layer_work(1)),
     mxint8_mb=lambda r: exact(round(weight_mb(design.VALUE_BYTES[MXINT8]), 1), unit="MB"),
     bf16_mb=lambda r: exact(round(weight_mb(design.VALUE_BYTES[BF16]), 1), unit="MB"),
