@@ -169,3 +169,11 @@ def test_a_change_that_may_be_none_is_printed_with_its_interval(low, said):
     known = {"text": "0.3 points", "precise": "0.30 points", "interval": "[−0.1, 0.7]", "n": ""}
     number = Number(name="gain", value=0.3, cases=(), estimate=estimate, **known)
     assert said in prose.NumberLink(number, "records").signed
+
+
+@pytest.mark.parametrize(("low", "said"), [(0.9, "1.1 × &#91;0.9, 1.3&#93;<"), (1.01, "1.1 ×<")])
+def test_a_ratio_has_no_sign_and_its_interval_where_it_may_be_none(low, said):
+    estimate = Estimate(math.log(1.1), Interval(math.log(low), math.log(1.3)), Unit.TIMES, 0, 6)
+    known = {"text": "1.1 ×", "precise": "1.10 ×", "interval": "[0.9, 1.3]", "n": ""}
+    number = Number(name="speed", value=1.1, cases=(), estimate=estimate, **known)
+    assert said in prose.NumberLink(number, "records").signed

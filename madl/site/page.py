@@ -420,21 +420,23 @@ class PageCalls:
             runs = [record.run for record in records]
             started = [run.started[:10] for run in runs]
             days = " to ".join(dict.fromkeys((min(started), max(started))))
-            beside = [r.seconds for r in records if (r.run.contention or 0) > CONTENDED]
-            crowded = f"{len(beside)} of all cases beside other busy processes"
+            beside = [r for r in records if (r.run.contention or 0) > CONTENDED]
+            crowded = f"{len(beside)} of these cases beside other busy processes"
             if beside:
-                crowded += f", which took {sum(beside) / 60:.1f} min of it"
+                crowded += f", which took {_minutes(beside)} of it"
             timed = contended_processes(records)
             if timed.cases:
                 crowded += f"; {timed.value} of their timed processes"
-            minutes = sum(record.seconds for record in records) / 60
+            took = f"{_minutes(records)} in these cases"
+            if view.further:
+                took += f", {_minutes(view.further)} in the {len(view.further)} further ones"
             facts += [
                 ("Machine", f"{view.machine}; device {runs[-1].device}"),
                 ("Processor", "; ".join(sorted({run.cpu for run in runs}))),
                 ("Software", f"Python {runs[-1].python}, torch {runs[-1].torch}"),
                 ("Kernels", "; or ".join(filter(None, dict.fromkeys(run.kernels for run in runs)))),
                 ("Run", f"{days}, profile {view.plan.profile.name}, {view.progress}"),
-                ("Compute time", f"{minutes:.1f} min in all cases"),
+                ("Compute time", took),
                 ("Crowded", crowded),
                 ("Code", "; ".join(dict.fromkeys(map(_code, runs)))),
                 ("Measured", view.age),
@@ -553,6 +555,11 @@ def _panels(panels: Sequence[Panel]) -> str:
     if not folded:
         return opened
     return f'<div class="side">\n{opened}\n<div class="parts">\n{folded}\n</div>\n</div>'
+
+
+def _minutes(records: Iterable[Record]) -> str:
+    """The compute time of these cases: "1.5 min"."""
+    return f"{sum(record.seconds for record in records) / 60:.1f} min"
 
 
 def _code(run: Run) -> str:

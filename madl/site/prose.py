@@ -223,13 +223,16 @@ class NumberLink:
 
     @property
     def signed(self) -> Markup:
-        """The link, its number with a plus if it is above zero, as a change has it.
+        """The link, its number with a plus if it is above zero, as a change has it; of times, the
+        ratio.
 
         A change that cannot be told from none has its interval beside it.
         """
         if (number := self.number) is None:
             return self._link("")
-        is_more = number.value > 0 and any(digit in number.text for digit in "123456789")
+        is_ratio = number.estimate is not None and number.estimate.unit is Unit.TIMES
+        is_something = any(digit in number.text for digit in "123456789")
+        is_more = number.value > 0 and is_something and not is_ratio
         ends = charts.interval_of(number.estimate)
         is_open = ends is not None and ends.low <= 0 <= ends.high
         return self._link("+" * is_more + number.text + f" {number.interval}" * is_open)
