@@ -234,7 +234,8 @@ class NumberLink:
         is_something = any(digit in number.text for digit in "123456789")
         is_more = number.value > 0 and is_something and not is_ratio
         ends = charts.interval_of(number.estimate)
-        is_open = ends is not None and ends.low <= 0 <= ends.high
+        none = 1.0 if is_ratio else 0.0
+        is_open = ends is not None and ends.low <= none <= ends.high
         return self._link("+" * is_more + number.text + f" {number.interval}" * is_open)
 
     @property
