@@ -36,7 +36,7 @@ def test_on_a_server_every_page_is_whole_and_asks_it_alone(browser, site, prefix
 
 
 FOUND = {  # words → the page that is first or second
-    "MXFP4": "lab3_formats.html",
+    "MXFP4": "four_bits.html",
     "torch.compile": "lab4_compile.html",
     "86.7": "lab4_memory.html",
     "QAT": "lab1_quantization.html",
