@@ -1,11 +1,10 @@
-"""Facts of every number format, its errors on real weights and inputs, and other libraries'."""
+"""Facts of every number format, and its errors on real weights and inputs."""
 
 from dataclasses import fields
 from typing import Any
 
 import torch
 
-from experiments.formats.agreement import agreement
 from experiments.formats.design import PLACED_BITS, QUANTILES
 from madl.formats.base import NumberFormat
 from madl.formats.presets import FORMATS
@@ -16,9 +15,7 @@ from madl.training.format_errors import PARTS, Tensors, best_shifted, sampled, s
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """Run one case: all presets on real values, or a library beside us."""
-    if params["part"] == "agreement":
-        return agreement(params)
+    """Measure every preset, and quantiles of the weights and inputs that it is measured on."""
     model = baseline.fine_tuned(params, ctx)
     data = format_errors.tensors(model, baseline.load_splits(params))
     return {
