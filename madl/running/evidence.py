@@ -269,8 +269,8 @@ class EvidenceTable:
         rows = [self._row(host, workload, name) for host in self.published]
         if len(rows) > 1:
             together = self._row(TOGETHER, workload, name)
-            is_timed = self.plan.project.load(name).runs_alone
-            clocks = {r.run.host for r in together.good(name) if is_timed(r.case.params)}
+            is_timed = self.plan.project.runs_alone
+            clocks = {r.run.host for r in together.good(name) if is_timed(r.case)}
             has_more = together.coverage(name) > max(row.coverage(name) for row in rows)
             if has_more and len(clocks) <= 1:
                 return [together]

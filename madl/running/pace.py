@@ -98,7 +98,7 @@ def full_run_advice(plan: RunPlan, jobs: int) -> str:
     if any(plan.workload in known for known in EvidenceTable(plan=single).workloads.values()):
         return ""
     took_s = sum(
-        record.seconds / (1 if project.load(name).runs_alone(record.case.params) else jobs)
+        record.seconds / (1 if project.runs_alone(record.case) else jobs)
         for name in project.names()
         for record in published_results(single, name)
     )

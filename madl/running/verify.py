@@ -92,10 +92,8 @@ def _evidence(project: Project) -> Iterator[Record]:
 
 
 def _is_comparable(project: Project, record: Record) -> bool:
-    params = record.case.params
-    experiment = project.load(record.case.experiment)
-    is_on_cpu = params.get("device", "cpu") == "cpu"
-    return record.status == "ok" and is_on_cpu and not experiment.runs_alone(params)
+    is_on_cpu = record.case.params.get("device", "cpu") == "cpu"
+    return record.status == "ok" and is_on_cpu and not project.runs_alone(record.case)
 
 
 def draw(state: Earlier, after: str, num_cases: int) -> list[Case]:
