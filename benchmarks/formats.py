@@ -13,12 +13,15 @@ writes 4 bytes per value, as a copy does, so 1.0 is the floor wherever memory is
 vector of 16 values a copy issues 2 instructions, fixed point adds 4, a minifloat 7, a block of 32
 about 12 (its maximum, two multiplications by the scale). From memory, where a vector takes some 20
 cycles per core, all of that hides: predicted 1.0-1.1 for every format. From cache, where a copy of
-the vector takes about 4 cycles, it cannot: predicted 1.1, 1.3-1.5 and 2-2.5. A training step
-quantizes three tensors per Linear, 1-2 % of the traffic of the step: predicted 1.02 for any format.
+the vector takes about 4 cycles, it cannot: predicted 1.1, 1.3-1.5 and 2-2.5. A scale that is a
+float is divided and rounded once a block, some 20 instructions more: 3 for blocks of 16, 2.5 for
+32; NVFP4's needs the tensor's largest value first, one more pass that reads: 1.5 from memory, 3.5
+from cache. A training step quantizes three tensors per Linear, 1-2 % of the traffic of the step:
+predicted 1.02 for any format.
 
-Targets: fixed point 1.2, minifloat 2.5, block formats 2.5 (without a compiler 4, 12, 12); QAT step
-1.03; PTQ evaluation 1.03; with bf16 products on AMX 0.75 and 0.45, with AVX512_BF16 alone 0.90 and
-0.65 (gradients take float32 products there).
+Targets: fixed point 1.2, minifloat 2.5, block formats 2.5, with scales that are floats 3 (without a
+compiler 4, 12, 12); QAT step 1.03; PTQ evaluation 1.03; with bf16 products on AMX 0.75 and 0.45,
+with AVX512_BF16 alone 0.90 and 0.65 (gradients take float32 products there).
 
 A copy of a large tensor into fresh memory is mostly page faults, which would make every ratio 1:
 freed pages are kept (`madl.machine.memory`), and no tensor is above the 32 MB that glibc keeps. But
@@ -68,6 +71,9 @@ FORMATS = (
     "block-float(7,8,block=16)",
     "mxint8",
     "mxfp8-e4m3",
+    "mxfp4-e2m1(even)",
+    "nvfp4",
+    "int4(fp16,block=32)",
 )
 PRODUCTS = "bfloat16 products"
 

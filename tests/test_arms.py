@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from madl.errors import MadlError
-from madl.logbook.arms import Arm, arm, speed_up, timed_arm, versus
+from madl.logbook.arms import Arm, arm, beside, speed_up, timed_arm, versus
 from madl.logbook.charts import plain
 from madl.logbook.claims import compare
 from madl.logbook.records import Pending, sealed
@@ -85,6 +85,18 @@ def test_seeds_are_paired_in_order_however_the_records_lie():
     assert paired.error < 0.001
     swapped = read(model(second), model(first, params={"seed": 1}))
     assert versus(a, Arm(label="swapped", records=tuple(swapped))).error > 0.01
+
+
+def test_a_model_meets_every_model_of_its_seed():
+    single = arm(read(*(model(1700 + 20 * s, params={"seed": s}) for s in (0, 1))), method="a")
+    several = read(*(model(1600 + 10 * i, params={"seed": s}) for s in (1, 0) for i in range(3)))
+    orders = Arm(label="orders", records=tuple(several), units="orders")
+    repeated = beside(single, orders)
+    assert repeated.units == "orders"
+    assert [record.case.params["seed"] for record in repeated.records] == [1, 1, 1, 0, 0, 0]
+    paired = versus(repeated, orders)
+    assert paired.population == "seeds"
+    assert paired.by_unit == pytest.approx((0.055, 0.045))
 
 
 OF_SEED_7 = Arm(label="QAT", records=tuple(read(model(9), model(9, params={"seed": 7}))))

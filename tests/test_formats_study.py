@@ -10,19 +10,19 @@ import torch
 from experiments.formats import page as formats_page
 from experiments.formats import study as formats_study
 from experiments.lab1_quantization import design as lab1_quantization
-from experiments.lab3_formats import design, records, study
+from experiments.lab3_formats import design, study
 from experiments.lab3_formats.placed import PlacedFormat
 from madl.compression.quantize import linear_layers
 from madl.formats.fixed import FixedPoint
 from madl.formats.minifloat import Minifloat
 from madl.formats.presets import FORMATS
 from madl.logbook.experiment import PROFILES
-from madl.logbook.records import Records, read_published, sealed
 from madl.running.plans import RunPlan
 from madl.running.project import Project
-from madl.training import baseline, format_errors, models, precision, workloads
+from madl.training import baseline, format_errors, models, precision, trial, workloads
 from madl.training.data import Encoded
-from tests.synthetic import DATA, kept_of
+
+PLAN = SimpleNamespace(profile=PROFILES["smoke"], workload={"model": "m", "dataset": "d"})
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +88,9 @@ def test_a_larger_place_makes_values_smaller_and_a_search_starts_where_the_sweep
             assert largest / 1.5 < part.range[1] < largest * 1.5, name
     for name, places in design.FIXED_POINTS.items():
         width = int(FORMATS[name].bits)
-        assert lab1_quantization.FIRST_FRACTIONS[width] == places  # of an earlier sweep
+        assert lab1_quantization.FRACTIONS[width] == places
         if width in design.LARGEST:
-            halves = [2.0 ** (width - 1 - frac) for frac in places]
+            halves = [2.0 ** (width - 1 - frac) for frac in lab1_quantization.FRACTIONS[width]]
             assert design.LARGEST[width] == tuple(halves)
 
 
@@ -108,8 +108,7 @@ def params(monkeypatch, model):
     sentences = Encoded(token_ids=[[2, 7, 8, 3], [2, 9, 6, 3]] * 4, labels=[0, 1] * 4, pad_id=0)
     splits = SimpleNamespace(train=sentences, validation=sentences, test=sentences)
     monkeypatch.setattr(baseline, "load_splits", lambda params: splits)
-    plan = SimpleNamespace(profile=PROFILES["smoke"], workload={"model": "m", "dataset": "d"})
-    return dict(baseline.drawn_params(plan, 0))
+    return dict(baseline.drawn_params(PLAN, 0))
 
 
 def test_a_mix_gives_each_role_of_a_layer_its_own(model):
@@ -124,60 +123,58 @@ def test_a_mix_gives_each_role_of_a_layer_its_own(model):
     assert study.set_formats_(own, study.read_mix("mxint4")) == 4.25
 
 
-def test_the_rival_has_no_fewer_bits_and_the_least_score(params, ctx, monkeypatch):
-    of = {"offered": "mxint4 mxint8 scaled(4,row)", "price": 0.02}
-    made = {"mxint4": (4.25, 0.32), "mxint8": (8.25, 0.30), "scaled(4,row)": (4.0, 0.30)}
-
-    def judge_single(placed, params, ctx):
-        bits, loss = made[placed.name]
-        return {"formats": placed.name, "bits": bits, "validation_loss": loss}
-
-    monkeypatch.setattr(study, "judge_single", judge_single)
-    for bits, best in ((4.0, "scaled(4,row)"), (4.1, "mxint4"), (5.0, "mxint8"), (20, "mxint8")):
-        monkeypatch.setattr(
-            study, "search_formats", lambda params, ctx, bits=bits: {"mix_bits": bits}
-        )
-        assert study.rival_format({**params, **of}, ctx) == best
-
-
 def test_a_search_keeps_the_best_of_what_it_tried_and_goes_on_from_there(params, ctx):
-    of = {"offered": "mxint4 binary", "price": 0.02, "sampler": "random", "trials": 4}
+    of = {
+        "study": "two",
+        "offered": "mxint4 binary",
+        "by": "validation_loss",
+        "sampler": "random",
+        "trials": 4,
+    }
     found = study.search_formats({**params, **of}, ctx)
-    assert len(found["scores"]) == 4
-    assert set(found["mix"].split()) == {"mxint4", "binary"}
-    assert 1 < found["mix_bits"] < 4.25
-    assert min(found["scores"]) == pytest.approx(found["validation_loss"] + 0.02 * found["bits"])
+    assert len(found["tried"]) == 4
+    assert found["best"]["validation_loss"] == min(found["tried"])
+    assert set(found["mix"]["formats"].split()) == {"mxint4", "binary"}
+    assert 1 < found["mix"]["bits"] < 4.25
     assert study.search_formats({**params, **of}, ctx) == found
+    within = {**params, **of, "offered": "binary mxint4 mxint8", "budget": 4.0, "begin": True}
+    found = study.search_formats(within, ctx)
+    assert found["tried"][0] is not None
+    assert found["tried"][1:3] == [None, None]  # all layers in four bits and a quarter, and eight
+    assert found["best"]["bits"] <= 4
+    assert found["mix"] is None or found["mix"]["bits"] <= 4
 
 
-def tuned(name, bits, loss, accuracy):
-    part = "fp32" if name == "fp32" else "untrained"
-    values = {"bits": bits, "validation_loss": loss, "validation_accuracy": accuracy}
-    return sealed(kept_of(records.TUNED, {**values, "formats": name}, part=part, format=name))
+def test_by_a_coin_a_kind_of_layer_stays_in_full_precision(params, ctx):
+    of = {"offered": "mxint4", "by": "validation_loss", "sampler": "random", "trials": 16}
+    of |= {"coin": True}
+    found, other = (study.search_formats({**params, **of, "study": s}, ctx) for s in "ab")
+    assert set(found["mix"]["formats"].split()) == {"mxint4", "fp32"}
+    assert len({*found["tried"]}) > 4
+    assert found["tried"] != other["tried"]  # each study leaves layers of its own in FP32
 
 
-FULL = tuned("fp32", 32.0, 0.300, 0.880)
-NARROW = tuned("mxint4", 4.25, 0.322, 0.870)
+def test_weights_alone_leave_inputs_as_they_are_or_in_bytes(model):
+    own = copy.deepcopy(model)
+    for operands, expected in ((design.WEIGHTS, None), (design.WITH_BYTES, "scaled(8,row)")):
+        assert study.set_formats_(own, study.read_mix("nvfp4"), operands) == 4.5
+        rule = own.classifier.rule
+        assert rule.weight.name == "nvfp4"
+        assert rule.bias is None
+        assert (rule.input and rule.input.name) == expected
 
 
-def test_what_keeps_is_within_the_margin_narrow_first():
-    six = tuned("minifloat(6,3)", 6.0, 0.304, 0.876)
-    worse = tuned("minifloat(6,2)", 6.0, 0.308, 0.884)
-    far = tuned("log(8)", 8.0, 0.299, 0.858)
-    assert records.accurate_formats(Records([FULL, NARROW, worse, far, six])) == [
-        *("mxint4", "minifloat(6,3)", "minifloat(6,2)")
-    ]
-    assert records.accurate_formats(Records([FULL, far])) == ["log(8)"]  # none keeps it
-
-
-@pytest.mark.parametrize("of", design.RATES)
-def test_rates_are_chosen_on_the_tuning_seed(of):
-    found = read_published(DATA / f"{records.TUNED}.jsonl")
-    trained = [r for r in found if r.case.params.get("of") == of]
-    by_rate = {r.case.params["tune_learning_rate"]: r.values["validation_loss"] for r in trained}
-    least = min(by_rate.values())
-    assert by_rate[design.RATES[of]] <= least + design.TIE_NATS
-    assert min(by_rate, key=lambda rate: by_rate[rate]) not in (min(by_rate), max(by_rate))
+def test_a_trial_that_trains_leaves_the_model_of_the_search_as_it_was(params, ctx, model):
+    own, trains = copy.deepcopy(model), trial.training_params(PLAN, 1e-3, 8)
+    by = {"by": "validation_accuracy"}
+    value, judged = trial.worth(own, 4.0, {**params, **trains, **by}, ctx)
+    assert value == judged["validation_accuracy"]
+    assert all(torch.equal(a, b) for a, b in zip(own.parameters(), model.parameters(), strict=True))
+    apart = {**params, **trains, **by, "trial_learning_rate": 1e30}
+    assert trial.worth(own, 4.0, apart, ctx)[1]["validation_loss"] is None
+    plain = trial.worth(own, 4.0, {**params, **by}, ctx)[1]["validation_loss"]
+    assert plain != judged["validation_loss"]
+    assert trial.worth(own, 4.5, {**params, **by, "budget": 4.0}, ctx) == (-104.5, {})
 
 
 def test_signal_to_error_is_that_of_a_uniform_grid_placed_where_the_choosing_data_lie():
@@ -197,9 +194,10 @@ def test_signal_to_error_is_that_of_a_uniform_grid_placed_where_the_choosing_dat
 
 
 def test_what_chooses_is_not_what_is_shown(model):
-    sentences = Encoded(token_ids=[[2, 7, 8, 3]], labels=[0], pad_id=0)
+    sentences = Encoded(token_ids=[[2, 7, 8, 3], [2, 3]], labels=[0, 1], pad_id=0)
     splits = SimpleNamespace(train=sentences, validation=sentences)
     data = format_errors.tensors(model, splits)
+    assert {len(x) for x in data["inputs"]} == {6, 2}  # tokens, none of them padding; sentences
     weights = [*data["weights"], *data["choosing weights"]]
     assert len(data["choosing weights"]) == 6  # block 0 of two; pooler and classifier are shown
     assert len({x.data_ptr() for x in weights}) == len(weights) == 14
@@ -211,9 +209,7 @@ def test_a_new_preset_is_a_case_that_has_not_run(monkeypatch):
     project = Project()
     workload = workloads.resolve("snippets").params()
     plan = RunPlan(project, PROFILES["full"], workload, is_of_one_split=True)
-    (known,) = formats_page.cases(plan)
-    published = read_published(DATA / "formats.jsonl")
-    assert [record.case.params for record in published] == [known]
+    known, *_ = formats_page.cases(plan)
     monkeypatch.setattr(formats_page, "PRESETS", {**formats_page.PRESETS, "another": None})
-    (with_another,) = formats_page.cases(plan)
+    with_another, *_ = formats_page.cases(plan)
     assert with_another != known

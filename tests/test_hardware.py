@@ -65,6 +65,18 @@ def test_every_result_has_the_bits_of_the_definition_and_lies_within_the_bound(n
 
 @needs_yosys
 @needs_compiler
+@pytest.mark.parametrize("name", ["MXINT8, blocks of 8", "MXFP4, blocks of 16", "NVFP4"])
+def test_several_blocks_a_cycle_are_added_as_the_definition_says(name):
+    unit = units.unit_named(name)
+    assert unit.block < unit.lanes
+    x = torch.randn(2, 64, generator=torch.Generator().manual_seed(3))
+    found = study.verify(unit, num_random=10, rows=[(x[0], x[1])])
+    assert found["mismatches"] == 0, found["first_mismatch"]
+    assert found["beyond_bound"] == 0
+
+
+@needs_yosys
+@needs_compiler
 @pytest.mark.parametrize("signs", [False, True])
 def test_one_mxint8_lane_multiplies_and_accumulates(signs):
     unit = units.mxint(lanes=1, width=8, signs=signs)
@@ -193,7 +205,10 @@ def test_codes_mean_the_values_of_the_formats(name):
         decoded = codes.values_of(side, found.codes, found.scales, unit.block)
         scale = math.ldexp(*found.row_scale)
         values = torch.tensor([math.ldexp(*value) * scale for value in decoded])
-        assert torch.equal(values, made.quantize(x))
+        if side.scale == "e4m3":  # the format rounds a block's scale times the tensor's to float32
+            torch.testing.assert_close(values, made.quantize(x), rtol=2**-23, atol=0)
+        else:
+            assert torch.equal(values, made.quantize(x))
 
 
 def test_every_code_is_a_value_of_its_format_and_units_have_their_format_s():
@@ -207,7 +222,12 @@ def test_every_code_is_a_value_of_its_format_and_units_have_their_format_s():
         values = {s * 2.0**e for ((s, e),) in filter(None, decoded)}
         assert sorted(values) == codes.number_format(side, 1).values().tolist()
     side = units.unit_named("block log 4").a
-    assert [codes.scale_of(side, code) for code in (0, 1, 127, 128, 255)] == [0, -1, -127, 128, 1]
+    assert [codes.scale_of(side, code) for code in (0, 1, 127, 128, 255)] == [
+        *((1, exponent) for exponent in (0, -1, -127, 128, 1))
+    ]
+    nvfp4 = units.unit_named("NVFP4").a
+    found = [codes.scale_of(nvfp4, code) for code in (0, 1, 0x38, 0x7E, 0x7F)]
+    assert found == [(0, -9), (1, -9), (8, -3), (14, 5), None]
     for name, unit in page.FORMATS.items():
         made = units.unit_named(unit)
         for side in (made.a, made.b):
@@ -254,7 +274,9 @@ def test_parts_are_counted_over_the_tree_of_modules(tmp_path):
 @pytest.mark.slow
 @needs_yosys
 @needs_compiler
-@pytest.mark.parametrize("name", ["BF16", "MXINT8, signs apart", "MXFP4-e2m1"])
+@pytest.mark.parametrize(
+    "name", ["BF16", "MXINT8, signs apart", "MXFP4-e2m1", "NVFP4", "INT4 by 32"]
+)
 def test_the_gates_that_are_counted_compute_what_the_definition_says(name, monkeypatch, tmp_path):
     """The flat netlist, written as Verilog, in the place of its sources."""
     unit = units.unit_named(name, 4)
@@ -266,7 +288,7 @@ def test_the_gates_that_are_counted_compute_what_the_definition_says(name, monke
     bare = replace(unit, parameters={})
     found = study.verify(bare, num_random=20, rows=[])
     assert found["mismatches"] == 0, found["first_mismatch"]
-    assert found["vectors"] > 200
+    assert found["vectors"] >= 200
 
 
 CHAIN = """\

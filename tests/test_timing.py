@@ -133,7 +133,7 @@ def test_a_fresh_process_has_empty_caches_of_its_own(monkeypatch, tmp_path):
     assert len({answer["cache"] for answer in found} | {str(tmp_path)}) == 3
 
 
-@pytest.mark.parametrize("stem", ["lab4_compile", "lab4_attention"])
+@pytest.mark.parametrize("stem", ["lab4_compile", "lab4_attention", "lab4_mxint8"])
 def test_what_tuning_chose_was_timed_on_the_processor_of_the_sittings(stem):
     used: dict[str, set[str | None]] = {}  # host → its processors
     for path in (DATA / f"{stem}_tuning.jsonl", DATA / f"{stem}.jsonl"):

@@ -2,24 +2,27 @@
 
 One case measures all presets. A format with a fraction width or an exponent bias is measured twice:
 as its preset has it, and *placed*: with the width or bias, one for weights and one for inputs, that
-keeps other data of the same kind best. Accuracies are those of question 3.2.
+keeps other data of the same kind best. Accuracies are those of question 3.2. For each library that
+has some of the formats, a case compares its results with ours.
 
 Units: signal to error in decibels.
 """
 
+import importlib.util
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from experiments.formats import design
 from experiments.formats.design import QUANTILES
 from experiments.lab3_formats.records import untrained
 from madl.formats.presets import PRESETS
 from madl.logbook import benchmarks
 from madl.logbook.charts import Chart, linear, points
 from madl.logbook.experiment import TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import NumberFn, computed
+from madl.logbook.numbers import ExactValue, NumberFn, computed, exact
 from madl.logbook.records import Params, Pending, Record, Records, Row, digest_of
-from madl.logbook.values import number, superscript
+from madl.logbook.values import number, per_cent, superscript
 from madl.training import baseline
 
 page = Experiment(title="Number formats", needs=("lab3_formats",))
@@ -32,12 +35,26 @@ LABELLED = ("mxint8", "mxfp4-e2m1", "log(8)", "minifloat(6,3)", "fixed(8,4)")
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     formats = digest_of(dict.fromkeys(PRESETS))  # so a new one is measured
-    yield {**baseline.drawn_params(plan, TUNING_SEED), "formats": formats}
+    yield {"part": "errors", **baseline.drawn_params(plan, TUNING_SEED), "formats": formats}
+    values = plan.profile.choose(smoke=20_000, quick=design.COMPARED_VALUES)
+    for library in design.LIBRARIES:
+        yield {"part": "agreement", "library": library, "values": values, "seed": TUNING_SEED}
+
+
+@page.unavailable
+def without_library(params: Params) -> str | None:
+    if params["part"] != "agreement":
+        return None
+    library = str(params["library"])
+    module, how = design.LIBRARIES[library]
+    if importlib.util.find_spec(module):
+        return None
+    return f"{library} is not installed: {how}"
 
 
 def record_of(r: Records) -> Record:
-    """The record of the page's only case."""
-    return r.of_experiment(STEM).single()
+    """The record of all presets' errors."""
+    return r.of_experiment(STEM).single(part="errors")
 
 
 def facts_of(r: Records) -> dict[str, dict[str, Any]]:
@@ -55,6 +72,21 @@ def signal_to_error(name: str, part: str = "weights", *, placed: bool = False) -
     return computed(record_of, read, "dB")
 
 
+def best_of_bits(bits: int) -> NumberFn:
+    """A function that reads the largest signal to error of weights at so many bits, with whose.
+
+    A format is placed if it can be; the bits of a block's scale are not counted.
+    """
+
+    def read(r: Records) -> ExactValue:
+        of_bits = (item for item in placed_facts(r) if int(item[1]["bits"]) == bits)
+        name, facts = next(of_bits)
+        unit = f"dB ({PRESETS[name].title})"
+        return exact(round(facts["weights_db"], 1), [record_of(r)], unit)
+
+    return read
+
+
 def magnitude(part: str, quantile: float) -> NumberFn:
     """A function that reads a quantile of the magnitudes of weights or of inputs, to two digits."""
     index = QUANTILES.index(quantile)
@@ -64,6 +96,8 @@ def magnitude(part: str, quantile: float) -> NumberFn:
 
 
 page.numbers(
+    best_4=best_of_bits(4),
+    best_8=best_of_bits(8),
     mxint8=signal_to_error("mxint8"),
     mxfp4=signal_to_error("mxfp4-e2m1"),
     fixed_4=signal_to_error("fixed(4,2)"),
@@ -123,6 +157,83 @@ def formats(r: Records) -> Sequence[Row]:
         }
         for name, facts in placed_facts(r)
     ]
+
+
+def agreements(r: Records) -> list[tuple[str, dict[str, Any]]]:
+    """(library with its version, a format that it shares with us) for every one that was run."""
+    compared = [
+        (f"{record.case.params['library']} {record.values['version']}".strip(), row)
+        for record in r.of_experiment(STEM).where(part="agreement")
+        for row in record.values["rows"]
+    ]
+    if not compared:
+        raise Pending("a library to compare with")
+    return compared
+
+
+@page.table
+def agreement(r: Records) -> Sequence[Row]:
+    """By library and kind of format: values compared, and the results that differ, by what they
+    are."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for library, row in agreements(r):
+        groups.setdefault((library, row["group"]), []).append(row)
+    return [
+        {
+            "library": library,
+            "formats": f"{len(rows)} × {group}",
+            "values": compared_in(rows),
+            "not zero": per_cent(sum(row["nonzero"] for row in rows) / compared_in(rows)),
+            "differing": differing(rows, ordinary=True),
+            "and on special values": differing(rows, ordinary=False),
+        }
+        for (library, group), rows in groups.items()
+    ]
+
+
+def compared_in(rows: Sequence[Mapping[str, Any]]) -> int:
+    """The number of results that were compared."""
+    return sum(row["compared"] for row in rows)
+
+
+def differing(rows: Sequence[Mapping[str, Any]], *, ordinary: bool) -> str:
+    """Shares of the compared results that differ on ordinary or on special values, by reason."""
+    compared, counts = compared_in(rows), dict[str, int]()
+    for row in rows:
+        for reason, count in row["why"].items():
+            if (reason in design.ORDINARY) is ordinary:
+                counts[reason] = counts.get(reason, 0) + count
+    largest_first = sorted(counts.items(), key=lambda item: -item[1])
+    texts = [f"{reason} {number(100 * count / compared)} %" for reason, count in largest_first]
+    return ", ".join(texts) or "none"
+
+
+@page.table
+def disagreements(r: Records) -> Sequence[Row]:
+    """An example of every reason for which a library's results differ from ours."""
+    rows: dict[tuple[str, str, str], Row] = {}
+    for library, row in agreements(r):
+        for reason, example in row["examples"].items():
+            value, ours, theirs = (example_text(x) for x in example)
+            cells = {"format": row["format"], "value": value, "ours": ours, "theirs": theirs}
+            rows.setdefault(
+                (library, row["group"], reason), {"library": library, "on": reason, **cells}
+            )
+    return [*rows.values()]
+
+
+@page.table
+def public_bugs(r: Records) -> Sequence[Row]:
+    """Faults of such rules that others have reported, with a link."""
+    return [
+        {"reported": fault, "where": f"https://github.com/{repository}/{number}"}
+        for fault, repository, number in design.PUBLIC_BUGS
+    ]
+
+
+def example_text(value: float | None) -> str:
+    """A value to four digits; None stands for NaN and infinity, which JSON does not have."""
+    return "not finite" if value is None else f"{value:.4g}".replace("-", "−")
 
 
 @page.table

@@ -1,10 +1,11 @@
-"""Facts of every number format, and its errors on real weights and inputs."""
+"""Facts of every number format, its errors on real weights and inputs, and other libraries'."""
 
 from dataclasses import fields
 from typing import Any
 
 import torch
 
+from experiments.formats.agreement import agreement
 from experiments.formats.design import PLACED_BITS, QUANTILES
 from madl.formats.base import NumberFormat
 from madl.formats.presets import FORMATS
@@ -15,7 +16,9 @@ from madl.training.format_errors import PARTS, Tensors, best_shifted, sampled, s
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """Measure every preset, and quantiles of the weights and inputs that it is measured on."""
+    """Run one case: all presets on real values, or a library beside us."""
+    if params["part"] == "agreement":
+        return agreement(params)
     model = baseline.fine_tuned(params, ctx)
     data = format_errors.tensors(model, baseline.load_splits(params))
     return {

@@ -16,7 +16,7 @@ from madl.logbook.arms import Arm, TimedArm, arm, of_models, timed_arm
 from madl.logbook.charts import Chart, level, line, linear, percent
 from madl.logbook.claims import Contrast, compare
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, contended_processes, exact, percentage
+from madl.logbook.numbers import ExactValue, contended_processes, exact, of_all, percentage
 from madl.logbook.records import Params, Record, Records, Row, Scalar
 from madl.logbook.searches import loss_above_least, rate_rows
 from madl.logbook.values import number, per_cent
@@ -291,16 +291,16 @@ page.numbers(
     inputs_random=lambda r: counted(recovered(r, HALF, "random", "both"), "inputs"),
     fresh_accuracy=drawn_anew,
     far_random=partial(recovered, at=FAR, method="random", part="both"),
-    l1=lambda r: recovered(r.and_further, HALF, part="both"),
-    random=lambda r: recovered(r.and_further, HALF, "random", "both"),
+    l1=of_all(recovered, at=HALF, part="both"),
+    random=of_all(recovered, at=HALF, method="random", part="both"),
     l1_before=partial(pruned, at=HALF, part="both"),
     random_before=partial(pruned, at=HALF, method="random", part="both"),
     at_30=random_at_30,
     weights_cost=half_of_the_weights,
     as_long=beside_training,
-    untouched=lambda r: untouched(r.and_further),
+    untouched=of_all(untouched),
     intact=control,
-    far=lambda r: recovered(r.and_further, FAR),
+    far=of_all(recovered, at=FAR),
     with_wanda=wanda,
     with_wanda_untrained=wanda_untrained,
     with_two_of_four=two_of_four,

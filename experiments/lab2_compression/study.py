@@ -118,7 +118,7 @@ def run_search(net: Supernet) -> Values:
     return {
         "chosen": list(shape.values()),
         "tried": [trial.notes or None for trial in trials],  # None: it cannot have the size
-        "startup": search.settings(str(params["sampler"])).get("startup_trials", 0),
+        "startup": search.STARTUP_TRIALS,
         **judge_in_full(net, shape),
     }
 

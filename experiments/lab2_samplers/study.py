@@ -26,7 +26,7 @@ from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Scalar, Values
 from madl.training import baseline
 from madl.training.baseline import RECIPE_FIELDS
-from madl.training.search import Point, Space, num_points, search, settings, study_folder
+from madl.training.search import STARTUP_TRIALS, Point, Space, num_points, search, study_folder
 from madl.training.supernet import TRIAL_FIELDS, Supernet, largest, space
 
 SEARCH_FIELDS = (*RECIPE_FIELDS, *TRIAL_FIELDS, "sampler", "trials")
@@ -95,7 +95,7 @@ def run_study(net: Supernet, choices: Space) -> Values:
         "losses": [trial.notes["validation_loss"] for trial in trials],
         "accuracies": [trial.notes["validation_accuracy"] for trial in trials],
         "num_points": num_points(choices),
-        "settings": settings(str(params["sampler"])),
+        "settings": {"startup_trials": STARTUP_TRIALS},
         "parameters": best.notes["parameters"],
         "judged": judged,
         "whole": net.trial(whole),

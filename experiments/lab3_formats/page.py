@@ -1,50 +1,48 @@
-"""Question 3.2: every number format on every Linear layer, and a search over all of them.
+"""Question 3.2: every number format on every Linear layer, and searches over them.
 
-All layers take one format, as quantization leaves them. A format without a scale has the places
-(fraction widths or exponent biases) of least validation loss on the tuning seed. A search begins
-with the single formats, then gives each kind of layer its own. The best of its mixes, and its
-rival, the strongest single format of no fewer bits, are judged as quantized and trained on. A few
-narrow formats are trained on once.
+As asked, a search a precision and one over all formats; their trials train. Without training, all
+layers take one format, or a search gives each kind of layer its own within a budget of bits. A
+format without a scale has the places (fraction widths or exponent biases) of least validation loss.
 
-What is chosen, on the tuning seed and by validation loss, reaches `cases` as parameters: places,
-the mix, its rival.
+What is chosen, on the tuning seed and by validation, reaches `cases` as parameters: places, the
+mix.
 
-Units: bits per weight; losses in nats; a search's score is a loss and the price of the bits.
+Units: bits per weight; losses in nats.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import accumulate
-from typing import Any
 
 from experiments.lab3_formats import design
-from experiments.lab3_formats.placed import PlacedFormat
-from experiments.lab3_formats.records import (
-    STEM,
-    TUNED,
-    accurate_formats,
-    fp32,
-    planned_formats,
-    tuning_records,
-    untrained,
-)
+from experiments.lab3_formats.design import BOTH, WEIGHTS, WITH_BYTES
+from experiments.lab3_formats.placed import FP32, PlacedFormat
+from experiments.lab3_formats.records import STEM, fp32, planned_formats, untrained
 from madl.formats.presets import FAMILIES, PRESETS
-from madl.logbook.arms import Arm, arm
-from madl.logbook.charts import Chart, doubling, level, line, linear, log, percent, points
+from madl.logbook.arms import Arm, answers_changed, arm, beside
+from madl.logbook.charts import Chart, doubling, level, line, linear, percent, points
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, computed, exact, percentage
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
+from madl.logbook.numbers import (
+    ExactValue,
+    Sourced,
+    computed,
+    exact,
+    of_all,
+    percentage,
+    sourced,
+)
 from madl.logbook.records import Params, Record, Records, Row
-from madl.logbook.searches import rate_rows
-from madl.logbook.values import Estimate
-from madl.training import baseline
+from madl.logbook.searches import highest_so_far
+from madl.training import baseline, trial
 
 page = Experiment()
 
-ALL = "all formats"
-LEAST_DRAWN = 0.35  # of a score
-SMOKE_FORMATS = ("binary", "fixed(4,2)", "log(4)", "mxint4", "mxint8")
-QUICK_FORMATS = ("fixed(4,2)", "log(4)", "minifloat(6,3)", "mxint4")
+ALL, MIX = "all formats", "mix"  # studies: as asked, a family's name or all; and within a budget
+SMOKE_FORMATS = ("binary", "fixed(4,2)", "fixed(8,4)", "log(4)", "mxfp6-e2m3", "mxint4", "nvfp4")
+QUICK_FORMATS = ("fixed(4,2)", "log(4)", "mxint4", "nvfp4")
+NEAR = 0.01  # of accuracy, from FP32
+LABELLED = ("nvfp4", "mxint4", "ternary(0.7)", "log(8)", "mxint8")
 
 
 def placed(name: str) -> PlacedFormat:
@@ -61,137 +59,134 @@ def offer(names: Iterable[str]) -> str:
 def tuning(plan: Plan) -> Iterable[Params]:
     choose, base = plan.profile.choose, baseline.drawn_params(plan, TUNING_SEED)
     names = choose(smoke=SMOKE_FORMATS, quick=tuple(PRESETS))
-    yield {"part": "fp32", **base, "format": "fp32"}
+    yield {"part": "fp32", **base, "format": FP32}
     for name in names:
         yield {"part": "untrained", **base, **placed(name).params}
-    study: Params = {"sampler": design.SAMPLER, "price": design.PRICE, **base}
+    search: Params = {"part": "search", "sampler": design.SAMPLER, **base}
+    chosen_by = {"by": "validation_loss", "budget": design.BUDGET_BITS, "begin": True}
     trials = len(names) + choose(smoke=3, quick=design.TRIALS)
-    over_all = {**study, "trials": trials, "offered": offer(names)}
-    yield {"part": "search", "family": ALL, **over_all}
-    families = {family.name: [f.name for f in family.formats.values()] for family in FAMILIES}
-    for family, members in choose(smoke={"MX integer": ["mxint4"]}, quick=families).items():
-        trials = choose(smoke=3, quick=1 + len(members) + design.FAMILY_TRIALS)
-        offered = f"fp32 {offer(members)}"
-        yield {"part": "search", "family": family, **study, "trials": trials, "offered": offered}
-    for choice in design.RATES:
-        for rate in choose(smoke=design.RATES_TRIED[:1], quick=design.RATES_TRIED):
-            retraining = baseline.retraining_params(plan, rate)
-            yield {"part": "trained", "of": choice, **over_all, **retraining}
+    yield {**search, "study": MIX, **chosen_by, "trials": trials, "offered": offer(names)}
+    trained: Params = {
+        **base,
+        "by": "validation_accuracy",
+        **trial.training_params(plan, design.RATE, design.TRIAL_SENTENCES),
+    }
+    yield {"part": "trained", **trained, "format": FP32}
+    trials = choose(smoke=3, quick=design.ASKED_TRIALS)
+    asked: Params = {**search, **trained, "trials": trials, "coin": True}
+    for family, members in choose(smoke={ALL: names}, quick=families()).items():
+        yield {**asked, "study": family, "offered": offer(members)}
 
 
-def judged_format(record: Record) -> PlacedFormat:
-    """The format that a record has on all layers, its places in numbers."""
-    return PlacedFormat.read(record.values["formats"])
+def families() -> dict[str, tuple[str, ...]]:
+    """Study → the presets that a search as asked for offers: those of a family, or all."""
+    by_name = {f.name: tuple(preset.name for preset in f.formats.values()) for f in FAMILIES}
+    return {**{name: by_name[name] for name in design.ASKED}, ALL: tuple(PRESETS)}
 
 
-def chosen(r: Records, choice: str) -> str:
-    """The text of the mix of the search over all formats, or of its rival, as tuning chose it."""
-    return r.of_experiment(TUNED).all(part="trained", of=choice)[0].values["formats"]
+def singles(tuned: Records) -> dict[str, Record]:
+    """Preset → its record on the tuning seed, for all layers."""
+    by_name = {record.case.params["format"]: record for record in tuned.all(part="untrained")}
+    return {name: by_name[name] for name in PRESETS if name in by_name}
 
 
-def rival_preset(r: Records) -> str:
-    return PlacedFormat.read(chosen(r, "rival")).name
+def search_of(r: Records, study: str) -> Record:
+    return r.tuning.single(part="search", study=study)
+
+
+def mix_params(tuned: Records) -> Params:
+    """The parameters of the mix that the search within the budget chose."""
+    return {"mix": tuned.single(part="search", study=MIX).values["mix"]["formats"]}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    tuning = plan.records(TUNED)
-    mix, rival = {"mix": chosen(tuning, "mix")}, rival_preset(tuning)
-    single = {name: judged_format(record).params for name, record in tuning_records(tuning).items()}
-    retraining = {
-        choice: {"part": "trained", **baseline.retraining_params(plan, rate)}
-        for choice, rate in design.RATES.items()
+    tuned = plan.records(f"{STEM}{TUNING}")
+    mix = mix_params(tuned)
+    single = {
+        name: PlacedFormat.read(record.values["formats"]).params
+        for name, record in singles(tuned).items()
     }
-    for seed in plan.seeds:  # first, so that workers fine-tune side by side
-        yield {"part": "fp32", **baseline.drawn_params(plan, seed), "format": "fp32"}
     for seed in plan.seeds:
         base = baseline.drawn_params(plan, seed)
-        for formats in (*single.values(), mix):
-            yield {"part": "untrained", **base, **formats}
-        yield {**base, **mix, **retraining["mix"]}
-        yield {**base, **single[rival], **retraining["rival"]}
+        yield {"part": "fp32", **base, "format": FP32}
+        yield {"part": "untrained", **base, **mix}
+        for formats in single.values():
+            yield {"part": "untrained", **base, **formats, "operands": BOTH}
     base = baseline.drawn_params(plan, plan.seeds[0])
-    for name in design.TUNED_ONCE:
-        if name in single:
-            yield {**base, **single[name], **retraining["rival"]}
+    for operands in (WEIGHTS, WITH_BYTES):
+        for formats in single.values():
+            yield {"part": "untrained", **base, **formats, "operands": operands}
 
 
 @page.quick
 def quick(params: Params) -> bool:
-    first = params["seed"] == CONFIRMING_SEEDS[0]
-    return first and params["part"] == "untrained" and params.get("format") in QUICK_FORMATS
-
-
-def narrowest(r: Records) -> Arm:
-    """The models in the narrowest format that keeps FP32's accuracy on validation, as quantized."""
-    return untrained(r, accurate_formats(r.tuning)[0])
-
-
-def contrasts_with_fp32(r: Records) -> dict[str, Contrast]:
-    """Every format less FP32."""
-    return {name: compare(untrained(r, name), fp32(r)) for name in planned_formats(r)}
+    is_shown = params.get("format") in (*QUICK_FORMATS, FP32) and params.get("operands") != WEIGHTS
+    return params["seed"] == CONFIRMING_SEEDS[0] and is_shown
 
 
 def mix(r: Records) -> Arm:
     """The models in the searched mix, as quantized."""
-    return arm(r.of_experiment(STEM), "searched mix", part="untrained", mix=chosen(r.tuning, "mix"))
+    where = {"part": "untrained", **mix_params(r.tuning)}
+    return arm(r.of_experiment(STEM), "searched mix", **where)
 
 
-def mix_trained(r: Records) -> Arm:
-    return arm(
-        r.of_experiment(STEM),
-        "searched mix, trained on",
-        part="trained",
-        mix=chosen(r.tuning, "mix"),
-    )
+def best_single(r: Records, *, least: float, below: float) -> Arm:
+    """The models in the single format of so many bits that has the least validation loss.
+
+    As quantized.
+    """
+    losses = {
+        name: record.values["validation_loss"]
+        for name, record in singles(r.tuning).items()
+        if least <= record.values["bits"] < below
+    }
+    return untrained(r, min(losses, key=losses.__getitem__))
 
 
-def rival(r: Records) -> Arm:
-    """The models in the strongest single format of no fewer bits than the mix, as quantized."""
-    return untrained(r, rival_preset(r.tuning))
-
-
-def rival_trained(r: Records) -> Arm:
-    return trained(r, rival_preset(r.tuning))
-
-
-def trained(r: Records, name: str) -> Arm:
-    """The models in a format, trained on for a pass."""
-    return arm(
-        r.of_experiment(STEM), f"{PRESETS[name].title}, trained on", part="trained", format=name
-    )
+# Of six bits, a block's scale apart; and of no more bits than a mix may have.
+six_bits = partial(best_single, least=design.RIVAL_BITS, below=design.RIVAL_BITS + 1)
+within_budget = partial(best_single, least=0, below=math.nextafter(design.BUDGET_BITS, math.inf))
 
 
 @page.claim(primary=True)
-def narrowest_keeps_accuracy(r: Records) -> Contrast:
-    """As quantized, the narrowest format that validation puts at most two points below FP32 is at
-    most two points below it on test."""
-    return contrasts_with_fp32(r)[accurate_formats(r.tuning)[0]].no_worse(design.MARGIN)
+def four_bits_cost_nothing(r: Records) -> Contrast:
+    """With weights and inputs of all Linear layers in NVFP4, as quantized, the model loses at most
+    a point of accuracy against FP32."""
+    return compare(untrained(r, design.FOUR_BITS), fp32(r)).no_worse()
 
 
 @page.claim(primary=True)
-def mix_beats_one_format(r: Records) -> Contrast:
-    """As quantized, the mix that one search over all formats finds is more accurate than the best
-    single format of no fewer bits."""
-    return compare(mix(r), rival(r))
+def a_mix_beats_one_format(r: Records) -> Contrast:
+    """A mix of formats beats one format: as quantized, a mix of at most 5 bits a weight that a
+    search chose is more accurate than the single format of at most 5 bits of least validation loss
+    on the tuning seed."""
+    return compare(mix(r), within_budget(r))
 
 
 @page.claim
-def mix_beats_one_format_trained(r: Records) -> Contrast:
-    """The same two, both trained on for a pass."""
-    return compare(mix_trained(r), rival_trained(r))
+def a_mix_beside_nvfp4(r: Records) -> Contrast:
+    """As quantized, the mix of at most 5 bits a weight over NVFP4."""
+    return compare(mix(r), untrained(r, design.FOUR_BITS))
 
 
 @page.claim
-def mix_beats_narrowest(r: Records) -> Contrast:
-    """As quantized: the mix over the narrowest format that keeps FP32's accuracy on validation."""
-    return compare(mix(r), narrowest(r))
+def a_mix_beside_six_bits(r: Records) -> Contrast:
+    """As quantized, the mix of at most 5 bits a weight over the single format of 6 bits of least
+    validation loss on the tuning seed."""
+    return compare(mix(r), six_bits(r))
 
 
 @page.claim
-def training_on_helps(r: Records) -> Contrast:
-    """That single format: trained on for a pass over as quantized."""
-    return compare(rival_trained(r), rival(r))
+def four_bits_of_mx(r: Records) -> Contrast:
+    """MXFP4 less FP32, as quantized."""
+    return compare(untrained(r, design.BESIDE), fp32(r))
+
+
+@page.claim
+def nvfp4_over_mxfp4(r: Records) -> Contrast:
+    """Four bits, as quantized: NVFP4 over MXFP4."""
+    return compare(untrained(r, design.FOUR_BITS), untrained(r, design.BESIDE))
 
 
 @page.claim
@@ -203,53 +198,98 @@ def a_scale_for_each_block_helps(r: Records) -> Contrast:
 
 @page.claim
 def steps_beat_powers(r: Records) -> Contrast:
-    """Eight bits and a scale for each block, as quantized: integers over powers of two."""
-    return compare(untrained(r, "mxint8"), untrained(r, "block-log(8,8,block=16)"))
+    """Eight bits and a scale for each 16 values, as quantized: even steps over powers of two."""
+    even, powers = (untrained(r, f"block-{name},8,block=16)") for name in ("float(7", "log(8"))
+    return compare(even, powers)
 
 
 def bits_of(a: Arm) -> ExactValue:
     """The mean bits a weight of an arm, with its label in the unit."""
-    return exact(a.mean("bits"), a.records, f"bits ({a.label})")
+    return exact(round(a.mean("bits"), 2), a.records, f"bits ({a.label})")
+
+
+def in_bits(bits: float) -> str:
+    return f"{bits:g} {'bit' if bits == 1 else 'bits'}"
+
+
+def changed_by(r: Records, preset: str) -> Sourced:
+    """The share of FP32's answers that a format changes."""
+    a, full = untrained(r, preset), fp32(r)
+    return sourced(answers_changed(a, full), a, full)
 
 
 def tuning_share(r: Records, name: str, share: str, *, as_it_comes: bool = False) -> ExactValue:
     """A share from the tuning record of a format: placed, or at the places that the preset has."""
-    record = r.tuning.single(part="untrained", format=name)
+    record = singles(r.tuning)[name]
     values = record.values["as it comes"] if as_it_comes else record.values
     return percentage(values[share], [record])
 
 
-def searches(r: Records) -> Sequence[Record]:
-    return r.tuning.all(part="search")
+def highest(search: Record) -> float:
+    """The highest validation accuracy of a search."""
+    return max(search.values["tried"])
 
 
-def search_over_all(r: Records) -> Record:
-    return r.tuning.single(part="search", family=ALL)
+def best_of_all(r: Records) -> ExactValue:
+    """The highest validation accuracy of a search in one family, with that family in the unit."""
+    best = max((search_of(r, name) for name in design.ASKED), key=highest)
+    return exact(round(100 * highest(best), 1), [best], f"% ({best.case.params['study']})")
 
 
-def best_single(search: Record) -> float:
-    """The least score of a search's first trials, each of which has one format for all layers."""
-    return min(search.values["scores"][: len(search.case.params["offered"].split())])
+def on_validation(record: Record) -> ExactValue:
+    """The validation accuracy of a record in per cent."""
+    return exact(round(100 * record.values["validation_accuracy"], 1), [record], "%")
 
 
-def best(search: Record) -> float:
-    """The least score of a search's trials."""
-    return min(search.values["scores"])
+def trained_alike(r: Records) -> float:
+    """The validation accuracy of FP32 everywhere, trained like a trial."""
+    return r.tuning.single(part="trained").values["validation_accuracy"]
+
+
+def near_full(r: Records) -> list[Record]:
+    """The searches as asked for that end within `NEAR` of FP32 trained like a trial."""
+    return [search for search in searches(r) if highest(search) > trained_alike(r) - NEAR]
+
+
+def num_near(r: Records) -> ExactValue:
+    """How many of the families' searches end near FP32."""
+    of_families = [s for s in near_full(r) if s.case.params["study"] != ALL]
+    return exact(len(of_families), searches(r))
+
+
+def in_full_precision(r: Records, select: Callable[[Iterable[int]], int]) -> ExactValue:
+    """How many kinds of layers its best trial leaves in FP32, of the search that `select` picks."""
+    counts = (s.values["best"]["formats"].split().count(FP32) for s in searches(r))
+    return exact(select(counts), searches(r))
 
 
 page.numbers(
-    fp32=fp32,
-    narrowest=narrowest,
-    narrowest_bits=lambda r: bits_of(narrowest(r)),
-    kept=lambda r: exact(len(accurate_formats(r.tuning)), r.of_experiment(STEM)),
-    num_formats=lambda r: exact(len(planned_formats(r)), r.of_experiment(STEM)),
-    mix=mix_trained,
+    fp32=of_all(fp32),
+    four_bits=of_all(untrained, preset=design.FOUR_BITS),
+    beside=of_all(untrained, preset=design.BESIDE),
+    four_bits_changed=of_all(changed_by, preset=design.FOUR_BITS),
+    beside_changed=of_all(changed_by, preset=design.BESIDE),
+    over_all=computed(partial(search_of, study=ALL), lambda s: round(100 * highest(s), 1), "%"),
+    highest=best_of_all,
+    near=num_near,
+    trained_alike=lambda r: on_validation(r.tuning.single(part="trained")),
+    as_it_was=lambda r: on_validation(r.tuning.single(part="fp32")),
+    fewest_in_full=partial(in_full_precision, select=min),
+    most_in_full=partial(in_full_precision, select=max),
+    kinds=computed(partial(search_of, study=ALL), lambda record: len(record.values["roles"])),
+    mix=of_all(mix),
     mix_bits=lambda r: exact(round(mix(r).mean("bits"), 1), mix(r).records, "bits"),
-    rival=rival_trained,
-    rival_quantized=rival,
-    rival_bits=lambda r: bits_of(rival(r)),
+    over_four=a_mix_beside_nvfp4,
+    over_six=a_mix_beside_six_bits,
+    rival=six_bits,
+    rival_bits=lambda r: bits_of(six_bits(r)),
+    single=of_all(within_budget),
+    single_bits=lambda r: bits_of(within_budget(r)),
+    num_formats=lambda r: exact(len(planned_formats(r)), r.of_experiment(STEM)),
+    fixed_4=partial(untrained, preset="fixed(4,2)"),
+    log_4=partial(untrained, preset="log(4)"),
     mxint4=partial(untrained, preset="mxint4"),
-    mxint8=partial(untrained, preset="mxint8"),
+    block_float_8=partial(untrained, preset="block-float(7,8,block=16)"),
     log_8=partial(untrained, preset="log(8)"),
     block_log_8=partial(untrained, preset="block-log(8,8,block=16)"),
     log_4_zeroed=partial(tuning_share, name="log(4)", share="weight_zeroed", as_it_comes=True),
@@ -258,28 +298,59 @@ page.numbers(
     fixed_8_as_it_comes=partial(
         tuning_share, name="fixed(8,4)", share="validation_accuracy", as_it_comes=True
     ),
-    ternary=lambda r: trained(r.where(seed=CONFIRMING_SEEDS[0]), "ternary(0.7)"),
-    trials=computed(search_over_all, lambda search: search.case.params["trials"]),
-    price=computed(search_over_all, lambda search: search.case.params["price"], "nats"),
-    searches=computed(searches, len),
-    ended_single=computed(searches, lambda xs: sum(best(x) == best_single(x) for x in xs)),
-    ahead=computed(search_over_all, lambda x: round(best_single(x) - best(x), 4), "nats"),
-    found_at=computed(search_over_all, lambda x: 1 + x.values["scores"].index(best(x))),
+    asked_trials=lambda r: exact(len(search_of(r, ALL).values["tried"]), searches(r)),
+    rate=lambda r: exact(design.RATE, searches(r)),
+    trials=computed(partial(search_of, study=MIX), lambda record: len(record.values["tried"])),
+    budget=lambda r: exact(design.BUDGET_BITS, [search_of(r, MIX)], "bits"),
 )
+
+
+def searches(r: Records) -> list[Record]:
+    """The searches as asked for."""
+    return [search_of(r, study) for study in (*design.ASKED, ALL)]
+
+
+@page.chart
+def curves(r: Records) -> Chart:
+    """The highest validation accuracy so far of every search as asked for."""
+    return curves_of(r, searches(r))
+
+
+@page.chart
+def curves_near(r: Records) -> Chart:
+    """The same of the searches that end near FP32."""
+    return curves_of(r, near_full(r))
+
+
+def curves_of(r: Records, shown: Sequence[Record]) -> Chart:
+    studies = [str(search.case.params["study"]) for search in shown]
+    so_far = [highest_so_far(search.values["tried"]) for search in shown]
+    return Chart(
+        [
+            {"trial": i + 1, **dict(zip(studies, values, strict=True))}
+            for i, values in enumerate(zip(*so_far, strict=True))
+        ],
+        x=linear("trial", "trials"),
+        y=percent("highest validation accuracy so far"),
+        marks=[
+            level(trained_alike(r), "FP32 everywhere"),
+            *(line(study, markers=False) for study in studies),
+        ],
+    )
 
 
 @page.chart
 def accuracy(r: Records) -> Chart:
-    records = tuning_records(r.tuning)
-    labelled = (accurate_formats(r.tuning)[0], "mxint4", "ternary(0.7)", "log(8)", "mxint8")
+    """Test accuracy of every format on all layers, as quantized, against its bits."""
+    tuned = singles(r.tuning)
     rows: list[Row] = [
         {
             "format": PRESETS[name].title,
             "formats": PRESETS[name].family.group,
-            "bits": records[name].values["bits"],
-            "validation": records[name].values["validation_accuracy"],
-            "test accuracy": untrained(r, name),
-            "named": PRESETS[name].title if name in labelled else None,
+            "bits": PRESETS[name].format.bits,
+            "validation": tuned[name].values["validation_accuracy"],
+            "test accuracy": untrained(r.and_further, name),
+            "named": PRESETS[name].title if name in LABELLED else None,
         }
         for name in planned_formats(r)
     ]
@@ -287,7 +358,10 @@ def accuracy(r: Records) -> Chart:
         rows,
         x=doubling("bits", label="bits per value"),
         y=percent("test accuracy"),
-        marks=[level(fp32(r), "FP32"), points("test accuracy", by="formats", text="named")],
+        marks=[
+            level(fp32(r.and_further), "FP32"),
+            points("test accuracy", by="formats", text="named"),
+        ],
     )
 
 
@@ -298,7 +372,7 @@ LABELLED_ZEROS = ("log(4)", "log(8)", "fixed(8,4)")
 def zeros(r: Records) -> Chart:
     """Validation accuracy against weights rounded to zero, by format; placed ones unplaced, too."""
     rows: list[Row] = []
-    for name, record in tuning_records(r.tuning).items():
+    for name, record in singles(r.tuning).items():
         states = {"": record.values, " as it comes": record.values.get("as it comes")}
         rows += [
             {
@@ -320,115 +394,56 @@ def zeros(r: Records) -> Chart:
     )
 
 
-@page.chart
-def curves(r: Records) -> Chart:
-    """The least score so far of every search, beside that of the best single format."""
-    so_far = {
-        str(search.case.params["family"]): list(accumulate(search.values["scores"], min))
-        for search in searches(r)
-    }
-    length = max(map(len, so_far.values()))
-    best_score = score(tuning_records(r.tuning)[rival_preset(r.tuning)].values)
-    return Chart(
-        [
-            {"trial": i + 1, **{name: least[i] for name, least in so_far.items() if i < len(least)}}
-            for i in range(length)
-        ],
-        x=log("trial", "trials"),
-        y=linear(label="least score so far", unit="nats", limits=(LEAST_DRAWN, 1.0)),
-        marks=[
-            level(best_score, f"{rival(r).label} for all"),
-            *(line(name, markers=False) for name in so_far),
-        ],
-    )
-
-
-def score(values: Mapping[str, Any]) -> float:
-    """The score of a model in a search: its validation loss and the price of its bits."""
-    return values["validation_loss"] + design.PRICE * values["bits"]
-
-
 @page.table
-def by_bits(r: Records) -> Sequence[Row]:
-    """A row for each number of bits: of its formats, the one of the least validation loss."""
-    records, contrasts = tuning_records(r.tuning), contrasts_with_fp32(r)
-    accurate = set(accurate_formats(r.tuning))
+def every_format(r: Records) -> Sequence[Row]:
+    """A row for each format, the narrow ones first: accuracy, loss, and answers changed by which
+    operands take it."""
+    first, every = r.where(seed=CONFIRMING_SEEDS[0]), r.and_further
+    titles = {WEIGHTS: "W", WITH_BYTES: "W + A8"}
     rows: list[Row] = []
-    for size in sorted({record.values["bits"] for record in records.values()}):
-        peers = [name for name, record in records.items() if record.values["bits"] == size]
-        best = min(peers, key=lambda name: records[name].values["validation_loss"])
+    for name in sorted(planned_formats(r), key=lambda name: PRESETS[name].format.bits):
+        models = untrained(every, name)
+        alone = {
+            title: answers_changed(untrained(first, name, operands), fp32(first))
+            for operands, title in titles.items()
+        }
         rows.append(
             {
-                "bits": f"{size:g}",
-                "format": PRESETS[best].title,
-                "test": untrained(r, best),
-                "against FP32": estimate(contrasts[best]),
-                "keep FP32, validation": f"{len(accurate.intersection(peers))} of {len(peers)}",
+                "format": f"{PRESETS[name].title}, {in_bits(PRESETS[name].format.bits)}",
+                "accuracy": models,
+                "loss": models.loss,
+                "changed, W + A": answers_changed(models, beside(fp32(every), models)),
+                **alone,
             }
         )
     return rows
 
 
-def estimate(contrast: Contrast) -> Estimate:
-    return contrast.comparison.estimate()
-
-
 @page.table
-def every_format(r: Records) -> Sequence[Row]:
-    """A row for each format, the narrow ones first."""
-    records, contrasts = tuning_records(r.tuning), contrasts_with_fp32(r)
+def places(r: Records) -> Sequence[Row]:
+    """The places of the formats without a scale, for weights and for inputs, and how chosen."""
     return [
         {
             "format": PRESETS[name].title,
-            "bits": f"{records[name].values['bits']:g}",
-            "places": judged_format(records[name]).at.replace(",", " and "),
-            "loss, validation": f"{records[name].values['validation_loss']:.3f}",
-            "test": untrained(r, name),
-            "against FP32": estimate(contrasts[name]),
+            "counts": PRESETS[name].format.place_field.replace("_", " "),
+            "weights, inputs": PlacedFormat.read(record.values["formats"]).at.replace(",", ", "),
+            "chosen": "1.1's" if name in design.FIXED_POINTS else "by loss",
+            "loss, validation": f"{record.values['validation_loss']:.3f}",
         }
-        for name in sorted(planned_formats(r), key=lambda name: records[name].values["bits"])
+        for name, record in singles(r.tuning).items()
+        if name in design.PLACES
     ]
-
-
-@page.table
-def models(r: Records) -> Sequence[Row]:
-    """Accuracy of the formats that are trained on, as quantized and after the training."""
-    first = r.where(seed=CONFIRMING_SEEDS[0])
-    once = [n for n in planned_formats(r) if n in design.TUNED_ONCE and n != rival_preset(r.tuning)]
-    return [
-        trained_row(mix(r), mix_trained(r)),
-        trained_row(rival(r), rival_trained(r)),
-        *(trained_row(untrained(first, name), trained(first, name)) for name in once),
-    ]
-
-
-def trained_row(quantized: Arm, retrained: Arm) -> Row:
-    return {
-        "format": quantized.label,
-        "bits": f"{quantized.mean('bits'):.2f}".rstrip("0").rstrip("."),
-        "as quantized": quantized,
-        "trained on": retrained,
-        "gain": retrained - quantized,
-        "models": len(retrained.records),
-    }
 
 
 @page.table
 def taken(r: Records) -> Sequence[Row]:
-    """The format that the mix of the search over all formats gives each kind of layer."""
-    values = search_over_all(r).values
-    plain = {"attention.output": "attention's output", "intermediate": "up", "output": "down"}
+    """The format that the mix within the budget gives each kind of layer."""
+    values = search_of(r, MIX).values
+    plain = {"output": "attention's output"}
     return [
-        {"layers": plain.get(kind, kind), "format": PRESETS[PlacedFormat.read(text).name].title}
-        for kind, text in zip(values["kinds"], values["mix"].split(), strict=True)
+        {"layers": plain.get(role, role), "format": PRESETS[PlacedFormat.read(text).name].title}
+        for role, text in zip(values["roles"], values["mix"]["formats"].split(), strict=True)
     ]
 
 
-@page.table
-def rates(r: Records) -> Sequence[Row]:
-    """Validation loss of the tuning seed after a pass of training, by rate."""
-    trainings: dict[str, Params] = {"searched mix": {"of": "mix"}, rival(r).label: {"of": "rival"}}
-    return rate_rows(r.tuning, trainings, "tune_learning_rate")
-
-
-page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))
+page.power(design.TRUTHS)

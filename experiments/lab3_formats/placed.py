@@ -1,7 +1,7 @@
 """A format for the operands of a layer, as question 3.2's parameters and records have it.
 
 Its text is a preset's name, `mxint4`, or the name with places, `log(4)@8,3`: fraction widths or
-biases of exponents, here 8 for weights and biases and 3 for inputs; the larger a place, the smaller
+biases of exponents, here 8 for weights and 3 for inputs; the larger a place, the smaller
 are the values. `@best` asks for the places of least validation loss. `fp32` leaves a layer alone.
 """
 
@@ -20,7 +20,7 @@ class PlacedFormat:
     """A preset and its places (fraction widths or exponent biases) for weights and for inputs."""
 
     name: str  # of the preset, or `fp32`
-    places: tuple[int, int] | str | None = None  # for weights and biases; for inputs; or `best`
+    places: tuple[int, int] | str | None = None  # for weights; for inputs; or `best`
 
     @classmethod
     def read(cls, text: str) -> Self:

@@ -126,7 +126,7 @@ def search_mix(model: nn.Module, params: Params, ctx: Context) -> Values:
         "bits": bits,
         **baseline.judge_on_validation(model, params, ctx.device),
         "tried": [trial.notes.get("validation_loss") for trial in trials],  # None: over the budget
-        "settings": search.settings(str(params["sampler"])),
+        "settings": {"startup_trials": search.STARTUP_TRIALS},
     }
 
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from experiments.lab4_hardware import dyadic
 from experiments.lab4_hardware.dyadic import Number
-from experiments.lab4_hardware.operands import SCALE_BIAS, Element, Float, Integer, Operand
+from experiments.lab4_hardware.operands import (
+    FLOAT_SCALES,
+    SCALE_BIAS,
+    Element,
+    Float,
+    Integer,
+    Operand,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,20 +48,22 @@ def decode(element: Element, code: int) -> Number | None:
 
 
 def point(operand: Operand) -> int:
-    """The number of bits behind an integer element's point, as OCP MX and MSFP place it."""
+    """The number of bits behind an integer element's point: as OCP MX and MSFP have it, or none."""
     element = operand.element
-    if isinstance(element, Float) or operand.scale == "row":
+    if isinstance(element, Float) or operand.scale in ("row", "fp16"):
         return 0
     return element.bits - 2
 
 
-def scale_of(operand: Operand, code: int) -> int | None:
-    """The exponent of two that the code of a block's scale means, None for NaN."""
+def scale_of(operand: Operand, code: int) -> Number | None:
+    """The number that the code of a block's scale means, None for NaN."""
+    if operand.scale in FLOAT_SCALES:
+        return decode(FLOAT_SCALES[operand.scale], code)
     if operand.scale == "bias":
-        return -(code - 256 if code >> 7 else code)
+        return 1, -(code - 256 if code >> 7 else code)
     if operand.scale == "e8m0" and code == SCALE_NAN:
         return None
-    return code - SCALE_BIAS
+    return 1, code - SCALE_BIAS
 
 
 def values_of(
@@ -64,10 +73,10 @@ def values_of(
     values: list[Number] = []
     for place, code in enumerate(codes):
         value = decode(operand.element, code)
-        scale = scale_of(operand, scales[place // block]) if operand.has_block_scale else 0
+        scale = scale_of(operand, scales[place // block]) if operand.has_block_scale else (1, 0)
         if value is None or scale is None:
             return None
-        values.append((value[0], value[1] + scale - point(operand)))
+        values.append(dyadic.product((value[0], value[1] - point(operand)), scale))
     return values
 
 
@@ -76,7 +85,7 @@ def values_of(
 
 def number_format(operand: Operand, block: int) -> "NumberFormat":
     """The number format of `madl.formats` that rounds to the values of a side's codes."""
-    from madl.formats.blocked import BlockFloat, BlockLog, MXFloat, MXInt
+    from madl.formats.blocked import BlockFloat, BlockLog, MXFloat, MXInt, RealScale
     from madl.formats.fixed import ScaledInteger
     from madl.formats.minifloat import Minifloat
 
@@ -85,6 +94,10 @@ def number_format(operand: Operand, block: int) -> "NumberFormat":
             return ScaledInteger(width=bits)
         case Operand(element=Integer(bits=bits), scale="exponent"):
             return BlockFloat(mantissa_width=bits - 1, block=block)
+        case Operand(element=Integer(bits=4), scale="fp16"):
+            return RealScale(element_name="int4", scale="fp16", block=block)
+        case Operand(element=Float(exponent=2, mantissa=1), scale="e4m3"):
+            return RealScale(element_name="e2m1", scale="e4m3", block=block)
         case Operand(element=Integer(bits=bits)):
             return MXInt(width=bits, block=block)
         case Operand(element=Float() as f, scale="e8m0"):
@@ -115,6 +128,8 @@ def encode_row(operand: Operand, block: int, row: "Tensor") -> EncodedRow:
     rounded = number_format(operand, block).quantize(row)
     if operand.scale == "row":
         return _under_row_scale(operand.element, row, rounded)
+    if operand.scale in FLOAT_SCALES:
+        return _under_float_scales(operand, block, row, rounded)
     values, element = rounded.tolist(), operand.element
     codes: list[int] = []
     scales: list[int] = []
@@ -143,6 +158,37 @@ def _under_row_scale(element: Element, row: "Tensor", rounded: "Tensor") -> Enco
         raise ValueError(f"codes of {element} do not mean the format's values")
     codes = [_nearest_code(element, value) for value in integers.tolist()]
     return EncodedRow(codes=codes, scales=[], row_scale=dyadic.number(float(scale)))
+
+
+def _under_float_scales(
+    operand: Operand, block: int, row: "Tensor", rounded: "Tensor"
+) -> EncodedRow:
+    """Encode a rounded row under a float a block and, with E4M3, a float32 for all of it.
+
+    Raises:
+        ValueError: they are not the values that the format rounded to.
+    """
+    import torch
+
+    from madl.formats.minifloat import Minifloat
+
+    scale, element = FLOAT_SCALES[operand.scale], operand.element
+    high = 7.0 if isinstance(element, Integer) else 6.0
+    blocks = row.view(-1, min(block, len(row)))
+    over, of_row = blocks.abs().amax(-1, keepdim=True) / high, torch.tensor(1.0)
+    if operand.scale == "e4m3":  # as RealScale has it
+        of_row = (row.abs().amax() / (448.0 * high)).clamp(min=2.0**-120)
+        over = (over / of_row).clamp(min=2.0**-6)
+    f = Minifloat(width=scale.bits, exponent_width=scale.exponent, specials=scale.specials)
+    own = f.quantize(over)
+    elements = (rounded.view_as(blocks).double() / (own * of_row).double()).nan_to_num(0.0)
+    codes = [_nearest_code(element, value) for value in elements.flatten().tolist()]
+    meant = [decode(element, code) for code in codes]
+    values = torch.tensor([math.ldexp(*value) for value in meant if value]).view_as(blocks)
+    if not (values * (own * of_row)).flatten().equal(rounded):
+        raise ValueError(f"codes of {element} do not mean the format's values")
+    scales = [_nearest_code(scale, value) for value in own.flatten().tolist()]
+    return EncodedRow(codes=codes, scales=scales, row_scale=dyadic.number(float(of_row)))
 
 
 def _top(element: Element) -> int:

@@ -13,9 +13,10 @@ RESULT_BITS = 32  # of the accumulator, FP32 or an integer
 
 Specials = Literal["none", "nan", "ieee"]
 # The factor of a side's values. Each block has an exponent: `e8m0`, which may be NaN; `exponent`,
-# which may not; `bias`, in two's complement, counted the other way. Or each `row` of a matrix has a
-# float32, which is applied to finished sums and so to none of a unit's numbers.
-Scale = Literal["none", "e8m0", "exponent", "bias", "row"]
+# which may not; `bias`, in two's complement, counted the other way. Or each block has a float
+# without a sign, `e4m3` or `fp16`. Or each `row` of a matrix has a float32, which is applied to
+# finished sums and so to none of a unit's numbers; so is the tensor's float32 beside `e4m3`.
+Scale = Literal["none", "e8m0", "exponent", "bias", "e4m3", "fp16", "row"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,10 @@ class Float:
 
 
 Element = Integer | Float
+FLOAT_SCALES: Mapping[Scale, Float] = {
+    "e4m3": Float(exponent=4, mantissa=3, specials="nan"),
+    "fp16": Float(exponent=5, mantissa=10),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +80,12 @@ class Operand:
     @property
     def has_block_scale(self) -> bool:
         """Whether the unit is given a scale for each block."""
-        return self.scale in ("e8m0", "exponent", "bias")
+        return self.scale not in ("none", "row")
+
+    @property
+    def scale_bits(self) -> int:
+        """Bits of a block's scale; a float's sign, which counts, is always 0."""
+        return FLOAT_SCALES[self.scale].bits if self.scale in FLOAT_SCALES else 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +128,7 @@ class Unit:
         sides = (("a", self.a), ("b", self.b))
         values = [Port(name=n, fields=self.lanes, bits=o.element.bits) for n, o in sides]
         scales = [
-            Port(name=f"{n}_scale", fields=self.blocks, bits=8)
+            Port(name=f"{n}_scale", fields=self.blocks, bits=o.scale_bits)
             for n, o in sides
             if o.has_block_scale
         ]

@@ -21,7 +21,8 @@ MIXED = "MXINT8 × BF16"  # weights alone in MXINT8
 QUANTIZING = "MXINT8, quantizing"  # MXINT8 on both sides; inputs come as bf16
 
 ERROR = "signal to error (dB)"
-REGISTERS = "registers"
+REGISTERS, OTHERS = "registers", "other parts"
+PARTS_DRAWN = 4  # of the logic, each in a colour of its own
 LOGIC_PARTS = tuple(  # as they are drawn
     dict.fromkeys((*design.PARTS.values(), design.REST, design.ACCUMULATOR, design.DRIVERS))
 )
@@ -75,9 +76,13 @@ def parts(r: Records, unit: str) -> dict[str, int]:
 
 
 def part_chart(r: Records, units: Sequence[str]) -> Chart:
-    """Transistors by part, of the parts that any of these units has."""
+    """Transistors by part, of the largest parts of these units; the others are one."""
     by_unit = {unit: parts(r, unit) for unit in units}
-    used = [part for part in (*LOGIC_PARTS, REGISTERS) if any(p[part] for p in by_unit.values())]
+    used = sorted(LOGIC_PARTS, key=lambda part: -sum(p[part] for p in by_unit.values()))
+    largest = [part for part in LOGIC_PARTS if part in used[:PARTS_DRAWN]]
+    used = [*largest, OTHERS, REGISTERS]
+    for of_unit in by_unit.values():
+        of_unit[OTHERS] = sum(of_unit.values()) - sum(of_unit[p] for p in (*largest, REGISTERS))
     return Chart(
         [{"unit": unit, **{part: by_unit[unit][part] for part in used}} for unit in units],
         x=linear(None, "transistors of a unit, at an equal rate", "thousand", factor=1e-3),

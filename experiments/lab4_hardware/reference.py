@@ -105,7 +105,7 @@ def _lowest(operand: Operand, scale: int) -> int:
     """The exponent of the last bit of a side's smallest values, under a scale that is no NaN."""
     element = operand.element
     least = element.lowest if isinstance(element, Float) else -point(operand)
-    return least + (scale_of(operand, scale) or 0)
+    return least + (scale_of(operand, scale) or ZERO)[1]
 
 
 def _aligned_sum(terms: Sequence[Number], guard: int, *, to_zero: bool) -> tuple[Number, Fraction]:

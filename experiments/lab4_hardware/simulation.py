@@ -61,7 +61,9 @@ def script(unit: Unit) -> str:
             f"hierarchy -check -top {unit.top} {numbers}",
             *("proc", "design -push-copy"),
             *("setattr -mod -unset keep_hierarchy *", "flatten", "check -assert"),
-            *("setundef -undriven -anyseq", "select -assert-none t:$anyseq t:$*latch*"),
+            "setundef -undriven -anyseq",
+            "opt_clean -purge",  # of those undriven, bits that nothing reads
+            "select -assert-none t:$anyseq t:$*latch*",
             *("design -pop", "rename -top unit", "write_cxxrtl -g0 unit.cpp"),
         )
     )

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from experiments.lab4_hardware import dyadic
 from experiments.lab4_hardware.codes import SCALE_NAN, encode_row
 from experiments.lab4_hardware.dyadic import Number
-from experiments.lab4_hardware.operands import RESULT_BITS, SCALE_BIAS, Float, Operand, Unit
+from experiments.lab4_hardware.operands import (
+    FLOAT_SCALES,
+    RESULT_BITS,
+    SCALE_BIAS,
+    Float,
+    Operand,
+    Unit,
+)
 from experiments.lab4_hardware.simulation import Vector
 
 if TYPE_CHECKING:
@@ -42,20 +49,39 @@ def single_chains(vectors: Iterable[Vector]) -> Iterator[Chain]:
 
 
 def corner_vectors(unit: Unit) -> Iterator[Vector]:
-    """All pairs of corner codes in all lanes; at scales of one also in one lane among zeros."""
+    """All pairs of corner codes, in all lanes, under all pairs of corner scales: of all blocks, and
+    of the last one alone. Under scales of one also in the first or the last lane among zeros.
+    """
     acc = itertools.cycle(ACCUMULATORS)
-    for scale in (0, SCALE_BIAS, 254, SCALE_NAN) if unit.a.has_block_scale else (SCALE_BIAS,):
-        for x in corner_codes(unit.a):
-            for y in corner_codes(unit.b):
-                for lanes in (unit.lanes, 1) if scale == SCALE_BIAS else (unit.lanes,):
-                    rest = [0] * (unit.lanes - lanes)
-                    yield {
-                        "a": [x] * lanes + rest,
-                        "b": [y] * lanes + rest,
-                        "a_scale": [scale] * unit.blocks,
-                        "b_scale": [min(SCALE_BIAS * 2 - scale, 254) % 256] * unit.blocks,
-                        "acc": [next(acc)],
-                    }
+    lanes, blocks = range(unit.lanes), range(unit.blocks)
+    (neutral, _), *others = corner_scales(unit.a)
+    places = [((neutral, neutral), at, blocks) for at in (lanes, lanes[:1], lanes[-1:])]
+    for within in (blocks, blocks[-1:])[: unit.blocks]:
+        places += [(pair, lanes, within) for pair in others]
+    for x, y in itertools.product(corner_codes(unit.a), corner_codes(unit.b)):
+        for (scale, other), at, within in places:
+            yield {
+                "a": [x if i in at else 0 for i in lanes],
+                "b": [y if i in at else 0 for i in lanes],
+                "a_scale": [scale if i in within else neutral for i in blocks],
+                "b_scale": [other if i in within else neutral for i in blocks],
+                "acc": [next(acc)],
+            }
+
+
+def corner_scales(operand: Operand) -> list[tuple[int, int]]:
+    """Codes of scales for both sides: twice one; ends that balance, and that do not; on either side
+    alone what is special."""
+    if not operand.has_block_scale:
+        return [(SCALE_BIAS, SCALE_BIAS)]
+    if (by := FLOAT_SCALES.get(operand.scale)) is None:
+        neutral, alone = SCALE_BIAS, [SCALE_NAN]
+        pairs = [(neutral, neutral), *itertools.product((0, SCALE_NAN - 1), repeat=2)]
+    else:
+        neutral, special = by.bias << by.mantissa, (1 << by.exponent + by.mantissa) - 1
+        alone = [0, 1, special - (1 if by.specials == "nan" else 1 << by.mantissa), special]
+        pairs = [(neutral, neutral)]
+    return [*pairs, *((code, neutral) for code in alone), *((neutral, code) for code in alone)]
 
 
 def corner_codes(operand: Operand) -> list[int]:
@@ -77,8 +103,8 @@ def random_vectors(unit: Unit, count: int, seed: int) -> Iterator[Vector]:
         yield {
             "a": _codes(unit.a, unit.lanes, rng),
             "b": _codes(unit.b, unit.lanes, rng),
-            "a_scale": [_scale(rng) for _ in range(unit.blocks)],
-            "b_scale": [_scale(rng) for _ in range(unit.blocks)],
+            "a_scale": [_scale(unit.a, rng) for _ in range(unit.blocks)],
+            "b_scale": [_scale(unit.b, rng) for _ in range(unit.blocks)],
             "acc": [rng.getrandbits(RESULT_BITS) & 0x807F_FFFF | rng.randint(90, 165) << 23],
         }
 
@@ -96,8 +122,10 @@ def _codes(operand: Operand, count: int, rng: random.Random) -> list[int]:
     return [code & ~mask | field << element.mantissa for code, field in zip(codes, fields)]
 
 
-def _scale(rng: random.Random) -> int:
+def _scale(operand: Operand, rng: random.Random) -> int:
     """The code of a random scale: mostly near one, seldom anything."""
+    if operand.scale in FLOAT_SCALES:
+        return rng.getrandbits(operand.scale_bits - 1)
     return rng.randint(0, 255) if rng.random() < 0.02 else rng.randint(97, 157)
 
 

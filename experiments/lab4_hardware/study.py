@@ -150,9 +150,8 @@ def sample_pairs(model: nn.Module, data: Encoded, count: int) -> list[Pair]:
         return int(torch.randint(size, (), generator=generator))
 
     batch = data.batch(range(min(SENTENCES, len(data))))
-    kept = batch["attention_mask"].bool()
     layers = [
-        (layer.weight.detach(), x[kept] if x.dim() == 3 else x)
+        (layer.weight.detach(), x)
         for layer, x in linear_calls(model, batch)
         if layer.weight.shape[1] % units.LANES == 0
     ]

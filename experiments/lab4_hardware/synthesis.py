@@ -34,7 +34,7 @@ TRANSISTORS = {
 }
 NO_GATES = "$scopeinfo"  # yosys' note of a module that it took apart
 # Modules whose contents count with them, but for the accumulator.
-SEALED = ("quantize_mxint", "finish")
+SEALED = ("quantize_mxint", "apply_scales", "finish")
 LEVELS = 16  # of full adders, at most, along which a constant goes
 
 

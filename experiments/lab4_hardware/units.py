@@ -3,7 +3,8 @@
 The reasons: bf16 is what everybody has. MXINT8 meets it in two's complement, as OCP writes it, and
 with signs beside magnitudes; with smaller blocks; with weights alone in MXINT8; and with inputs
 that the unit quantizes. INT8 has a scale for a whole row. Eight, six and four bits come as
-integers, floats and powers of two, so that bits, mantissas and exponents can be told apart.
+integers, floats and powers of two, so that bits, mantissas and exponents can be told apart. NVFP4
+and groups of INT4 have scales that are floats; MXFP4 in NVFP4's blocks tells scales from blocks.
 
 Products of floats are aligned to the largest and added as integers, of which a window of bits is
 kept. Where exponents are so few that the window holds every product wherever it lies, each is
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from experiments.lab4_hardware.design import LANES, WINDOW_BITS
 from experiments.lab4_hardware.operands import (
+    FLOAT_SCALES,
     SCALE_BIAS,
     Float,
     Integer,
@@ -30,6 +32,7 @@ from experiments.lab4_hardware.operands import (
 
 SOURCES = Path(__file__).resolve().parents[2] / "kernels" / "hardware"
 BF16 = Float(exponent=8, mantissa=7)
+E2M1 = Float(exponent=2, mantissa=1, specials="none")
 _SPECIALS: Mapping[str, int] = {"none": 0, "nan": 1, "ieee": 2}  # as decode_float numbers them
 
 
@@ -140,10 +143,12 @@ def floats(*, lanes: int, element: Float) -> Unit:
     )
 
 
-def mxfloat(*, lanes: int, exponent: int, mantissa: int, specials: Specials = "none") -> Unit:
+def mxfloat(
+    *, lanes: int, exponent: int, mantissa: int, specials: Specials = "none", block: int = 32
+) -> Unit:
     """A unit for MXFP: small floats under an E8M0 scale."""
     element = Float(exponent=exponent, mantissa=mantissa, specials=specials)
-    return _under_scales(element, "e8m0", lanes, 32)
+    return _under_scales(element, "e8m0", lanes, block)
 
 
 def block_log(*, lanes: int, width: int) -> Unit:
@@ -178,6 +183,31 @@ def _under_scales(element: Float, scale: Scale, lanes: int, block: int) -> Unit:
     )
 
 
+def scaled(*, lanes: int, element: Integer | Float, scale: Scale, block: int) -> Unit:
+    """A unit for small numbers under a float a block, by which its exact sum is multiplied."""
+    block, by = min(block, lanes), FLOAT_SCALES[scale]
+    is_float = isinstance(element, Float)
+    exponent, mantissa = (element.exponent, element.mantissa) if is_float else (0, element.bits - 1)
+    span, lowest = (element.range, element.lowest) if is_float else (0, 0)
+    bits = 1 + element.product_bits + span if is_float else 2 * element.bits
+    guard = max(0, WINDOW_BITS - bits - _log2(block) - by.product_bits)
+    side = Operand(element=element, scale=scale)
+    return Unit(
+        top="dot_scaled",
+        parameters={
+            **{"LANES": lanes, "EXPONENT": exponent, "MANTISSA": mantissa, "RANGE": span},
+            **{"SCALE_EXPONENT": by.exponent, "SCALE_MANTISSA": by.mantissa},
+            **{"SCALE_SPECIALS": _SPECIALS[by.specials], "BLOCK": block, "GUARD": guard},
+            "OFFSET": 2 * (by.bias + by.mantissa - lowest),
+        },
+        lanes=lanes,
+        a=side,
+        b=side,
+        block=block,
+        block_guard=guard,
+    )
+
+
 def _log2(count: int) -> int:
     """The number of bits that a sum of `count` terms is wider than a term."""
     return (count - 1).bit_length()
@@ -196,5 +226,8 @@ UNITS: Mapping[str, Callable[..., Unit]] = {
     "MXINT4": partial(mxint, width=4),
     "block float 4": partial(mxint, width=4, block=16, signs=True, scale="exponent"),
     "MXFP4-e2m1": partial(mxfloat, exponent=2, mantissa=1),
+    "MXFP4, blocks of 16": partial(mxfloat, exponent=2, mantissa=1, block=16),
+    "NVFP4": partial(scaled, element=E2M1, scale="e4m3", block=16),
+    "INT4 by 32": partial(scaled, element=Integer(bits=4), scale="fp16", block=32),
     "block log 4": partial(block_log, width=4),
 }

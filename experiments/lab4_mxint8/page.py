@@ -7,19 +7,21 @@ torch's dynamic INT8 in each of several processes; then the whole classifier doe
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
+from statistics import median
 from typing import Any
 
 from experiments.lab4_hardware import records as units
-from experiments.lab4_hardware.records import INT8, MIXED, QUANTIZING, SIGNS_APART
+from experiments.lab4_hardware.records import MIXED, QUANTIZING, SIGNS_APART
 from experiments.lab4_mxint8 import design
-from experiments.lab4_mxint8.design import BF16, COLD, DYNAMIC, FP32, MXINT8, WARM
+from experiments.lab4_mxint8.design import BF16, COLD, DYNAMIC, FP32, INT8, MXINT8, WARM
 from madl.logbook import benchmarks
 from madl.logbook.arms import Arm, TimedArm, arm, timed_arm
 from madl.logbook.charts import Chart, doubling, level, line
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.experiment import CONFIRMING_SEEDS, Experiment, Plan
+from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING_SEED, Experiment, Plan
 from madl.logbook.numbers import ExactValue, NumberFn, computed, contended_processes, exact
 from madl.logbook.records import Params, Pending, Record, Records, Row, Scalar, none_if_pending
 from madl.logbook.values import Estimate, pluralize
@@ -28,36 +30,49 @@ from madl.training import baseline
 page = Experiment(
     needs=("baseline", "lab4_hardware"),
     timed=lambda params: params["what"] != "accuracy",
+    version=2,
 )
 
-RIVALS = {FP32: "FP32", BF16: "BF16", DYNAMIC: "torch's INT8"}  # each in the faster of its ways
+STEM = "lab4_mxint8"
+RIVALS = (FP32, BF16, INT8)  # each in the way that was the fastest in the tuning sitting
+FLOATS = (BF16, FP32)  # so that BF16 is no rival that its own FP32 beats
 STATES = {COLD: "weights from memory (cold)", WARM: "weights in the caches (warm)"}
 MOST_ROWS = 256
-QUICK_PROCESSES = design.PROCESSES[:2]
-UNITS = (units.BF16, MIXED, QUANTIZING, units.MXINT8, SIGNS_APART, INT8)  # of 4.4, as drawn
+QUICK_SITTINGS = design.SITTINGS[:2]
+UNITS = (units.BF16, MIXED, QUANTIZING, units.MXINT8, SIGNS_APART, units.INT8)  # of 4.4, as drawn
+
+
+def timed_cases(plan: Plan, process: int, seed: int) -> Iterable[Params]:
+    """The cases of a sitting: both layers, and the classifier of that seed."""
+    choose = plan.profile.choose
+    timing = {"budget_s": choose(smoke=0.0, quick=design.BUDGET_S), "process": process}
+    rotated_mb = choose(smoke=20, quick=design.ROTATED_MB)
+    rows = choose(smoke="1 8", quick=design.ROWS)
+    for layer, (num_in, num_out) in design.LAYERS.items():
+        size = {"in": num_in, "out": num_out, "rows": rows, "rotated_mb": rotated_mb}
+        yield {"what": "linear", "layer": layer, **size, **timing}
+    model: Params = {"batches": design.SENTENCES, "length": design.TOKENS}
+    yield {"what": "evaluation", **model, **baseline.drawn_params(plan, seed), **timing}
+
+
+@page.tuning
+def tuning(plan: Plan) -> Iterable[Params]:
+    return timed_cases(plan, design.TUNING, TUNING_SEED)
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    choose, first = plan.profile.choose, baseline.drawn_params(plan, plan.seeds[0])
     for seed, variant in product(plan.seeds, design.CONVERTED):
         yield {"what": "accuracy", "variant": variant, **baseline.drawn_params(plan, seed)}
-    model: Params = {"batches": design.SENTENCES, "length": design.TOKENS, **first}
-    rotated_mb = choose(smoke=20, quick=design.ROTATED_MB)
-    rows = choose(smoke="1 8", quick=design.ROWS)
-    for process in choose(smoke=design.PROCESSES[:1], quick=design.PROCESSES):
-        timing = {"budget_s": choose(smoke=0.0, quick=design.BUDGET_S), "process": process}
-        for layer, (num_in, num_out) in design.LAYERS.items():
-            size = {"in": num_in, "out": num_out, "rows": rows, "rotated_mb": rotated_mb}
-            yield {"what": "linear", "layer": layer, **size, **timing}
-        yield {"what": "evaluation", **model, **timing}
+    for process in plan.profile.choose(smoke=design.SITTINGS[:1], quick=design.SITTINGS):
+        yield from timed_cases(plan, process, plan.seeds[0])
 
 
 @page.quick
 def quick(params: Params) -> bool:
     if params["what"] == "accuracy":
         return params["seed"] == CONFIRMING_SEEDS[0] and params["variant"] == MXINT8
-    return params["process"] in QUICK_PROCESSES and params.get("layer") == "coursework"
+    return params["process"] in QUICK_SITTINGS and params.get("layer") == "coursework"
 
 
 def classifier(r: Records, variant: str) -> Arm:
@@ -65,6 +80,16 @@ def classifier(r: Records, variant: str) -> Arm:
     if variant == FP32:
         return baseline.fp32(r)
     return arm(r, variant, what="accuracy", variant=variant)
+
+
+def layer_work(rows: int, state: str = WARM, layer: str = "coursework") -> dict[str, str]:
+    """The parameters of a layer's times at a number of rows, cold or warm."""
+    return {"batch": f"{rows} {state}", "what": "linear", "layer": layer}
+
+
+def model_work(sentences: int) -> dict[str, str]:
+    """The parameters of the whole classifier's times on a batch."""
+    return {"batch": f"{sentences}", "what": "evaluation"}
 
 
 def times(r: Records, batch: str, **where: Scalar) -> dict[str, TimedArm]:
@@ -82,47 +107,39 @@ def times(r: Records, batch: str, **where: Scalar) -> dict[str, TimedArm]:
     return {variant: arm for variant, arm in arms.items() if arm}
 
 
-def strongest(arms: Mapping[str, TimedArm], variant: str) -> TimedArm:
-    """The fastest way of an arithmetic: as torch has it, prepacked, or by another engine.
+def strongest(r: Records, arithmetics: Sequence[str], work: Mapping[str, str]) -> TimedArm:
+    """The way of these arithmetics that was the fastest in the tuning sitting, in the others.
 
     Raises:
         Pending: none of them is right on that machine.
     """
-    ways = [
-        arms[variant + way]
-        for way in ("", design.PREPACKED, design.ONEDNN)
-        if variant + way in arms
-    ]
+    tuned, arms = times(r.tuning, **work), times(r, **work)
+    every = [way for arithmetic in arithmetics for way in design.WAYS[arithmetic]]
+    ways = [way for way in every if way in tuned and way in arms]
     if not ways:
-        raise Pending(f"a right result in {variant}")
-    return min(ways, key=lambda arm: arm.median_s)
+        raise Pending(f"a right result in {' or '.join(arithmetics)}")
+    return arms[min(ways, key=lambda way: tuned[way].median_s)]
 
 
-def speed_over(arms: Mapping[str, TimedArm], rival: str) -> Estimate | None:
+def speed(r: Records, rivals: Sequence[str], work: Mapping[str, str]) -> Contrast:
+    """The speed of MXINT8 over that of the fastest way of its rivals."""
+    return compare(times(r, **work)[MXINT8], strongest(r, rivals, work))
+
+
+def speed_over_each(r: Records, arithmetics: Sequence[str], work: Mapping[str, str]) -> Contrast:
+    """The speed of MXINT8 over the way of these arithmetics that is the fastest in each sitting."""
+    arms = times(r, **work)
+    ways = [arms[way] for a in arithmetics for way in design.WAYS[a] if way in arms]
+    sittings = zip(*(way.runs for way in ways), strict=True)
+    fastest = [min(runs, key=lambda run: median(run["samples_s"])) for runs in sittings]
+    rival = replace(ways[0], label="the fastest of each sitting", runs=tuple(fastest))
+    return compare(arms[MXINT8], rival)
+
+
+def speed_over(r: Records, rival: str, work: Mapping[str, str]) -> Estimate | None:
     """The speed of MXINT8 over that of a rival; None where the rival is never right."""
-    fastest = none_if_pending(strongest, arms, rival)
-    return fastest / arms[MXINT8] if fastest else None
-
-
-def layer_times(
-    r: Records, rows: int, state: str, layer: str = "coursework"
-) -> dict[str, TimedArm]:
-    """Variant → its times on a layer, at a number of rows, cold or warm."""
-    return times(r, f"{rows} {state}", what="linear", layer=layer)
-
-
-def in_layer(
-    r: Records, rival: str, rows: int, state: str = WARM, layer: str = "coursework"
-) -> Contrast:
-    """The speed of MXINT8 over that of a rival, in one layer."""
-    arms = layer_times(r, rows, state, layer)
-    return compare(arms[MXINT8], strongest(arms, rival))
-
-
-def in_model(r: Records, rival: str, sentences: int = 32) -> Contrast:
-    """The speed of MXINT8 over that of a rival, in the whole classifier."""
-    arms = times(r, f"{sentences}", what="evaluation")
-    return compare(arms[MXINT8], strongest(arms, rival))
+    fastest = none_if_pending(strongest, r, [rival], work)
+    return fastest / times(r, **work)[MXINT8] if fastest else None
 
 
 @page.claim(primary=True)
@@ -135,15 +152,15 @@ def accuracy_stays(r: Records) -> Contrast:
 @page.claim(primary=True)
 def faster_in_cache(r: Records) -> Contrast:
     """With one row of inputs and the weights in the caches, a large Linear is faster in MXINT8 than
-    in BF16, prepacked or not."""
-    return in_layer(r, BF16, 1, WARM)
+    in the fastest way of BF16, or of FP32 where that is faster."""
+    return speed(r, FLOATS, layer_work(1, WARM))
 
 
 @page.claim(primary=True)
 def faster_from_memory(r: Records) -> Contrast:
     """With one row of inputs and the weights in memory, a large Linear is faster in MXINT8 than in
-    BF16, prepacked or not."""
-    return in_layer(r, BF16, 1, COLD)
+    the fastest way of BF16, or of FP32 where that is faster."""
+    return speed(r, FLOATS, layer_work(1, COLD))
 
 
 @page.claim
@@ -157,13 +174,26 @@ def layer_records(r: Records) -> Sequence[Record]:
 
 
 def cold_speed(end: Callable[[Sequence[float]], float]) -> NumberFn:
-    """A function that reads MXINT8's speed over BF16 (cold, one row), least or most by process."""
+    """A function that reads MXINT8's speed (cold, one row), least or most by process."""
 
     def read(r: Records) -> ExactValue:
         speed = math.exp(end(faster_from_memory(r).comparison.by_unit))
         return exact(round(speed, 1), layer_records(r), "×")
 
     return read
+
+
+def weight_mb(bytes_each: float) -> float:
+    """MB of the large layer's weights."""
+    num_in, num_out = design.LAYERS["coursework"]
+    return num_in * num_out * bytes_each / 1e6
+
+
+def cold_rate(r: Records, arithmetic: str) -> ExactValue:
+    """GB of weights a second, with one row and the weights in memory, in the fastest way."""
+    fastest = strongest(r, [arithmetic], layer_work(1, COLD))
+    mb = weight_mb(design.VALUE_BYTES[arithmetic])
+    return exact(round(mb / 1e3 / fastest.median_s, 1), fastest.records, "GB")
 
 
 def last_cache_mb(records: Sequence[Record]) -> int:
@@ -177,16 +207,21 @@ page.numbers(
     quantizing=partial(units.share_of, a=QUANTIZING, b=units.BF16),
     weights_alone=partial(units.share_of, a=MIXED, b=units.BF16),
     signs_apart=partial(units.share_of, a=SIGNS_APART, b=units.BF16),
-    int8=partial(units.share_of, a=INT8, b=units.BF16),
+    int8=partial(units.share_of, a=units.INT8, b=units.BF16),
     exponents=partial(units.part, unit=units.BF16, name="lane exponents"),
     mixed_exponents=partial(units.part, unit=MIXED, name="lane exponents"),
     fp32=partial(classifier, variant=FP32),
     mxint8=partial(classifier, variant=MXINT8),
-    at_most_rows=partial(in_layer, rival=BF16, rows=MOST_ROWS),
-    int8_at_most_rows=partial(in_layer, rival=DYNAMIC, rows=MOST_ROWS),
-    in_the_model=partial(in_model, rival=BF16),
-    at_sixteen=partial(in_layer, rival=BF16, rows=16, layer="default"),
-    int8_one_row=partial(in_layer, rival=DYNAMIC, rows=1),
+    at_most_rows=partial(speed, rivals=FLOATS, work=layer_work(MOST_ROWS)),
+    int8_at_most_rows=partial(speed, rivals=[INT8], work=layer_work(MOST_ROWS)),
+    in_the_model=partial(speed, rivals=FLOATS, work=model_work(32)),
+    one_in_the_model=partial(speed, rivals=FLOATS, work=model_work(1)),
+    over_each=partial(speed_over_each, arithmetics=FLOATS, work=layer_work(1, WARM)),
+    int8_one_row=partial(speed, rivals=[INT8], work=layer_work(1)),
+    mxint8_mb=lambda r: exact(round(weight_mb(design.VALUE_BYTES[MXINT8]), 1), unit="MB"),
+    bf16_mb=lambda r: exact(round(weight_mb(design.VALUE_BYTES[BF16]), 1), unit="MB"),
+    mxint8_rate=partial(cold_rate, arithmetic=MXINT8),
+    bf16_rate=partial(cold_rate, arithmetic=BF16),
     least_cold=cold_speed(min),
     most_cold=cold_speed(max),
     over_int8=more_accurate_than_int8,
@@ -207,14 +242,13 @@ def speedup(r: Records) -> Chart:
     """The speed of MXINT8 over its rivals in the coursework's layer, by rows, cold and warm."""
     rows: list[Row] = []
     for state, num_rows in product((COLD, WARM), map(int, timed_rows(r))):
-        arms = layer_times(r, num_rows, state)
-        speeds = {name: speed_over(arms, rival) for rival, name in RIVALS.items()}
+        speeds = {rival: speed_over(r, rival, layer_work(num_rows, state)) for rival in RIVALS}
         rows.append({"weights": STATES[state], "rows": num_rows, **speeds})
     return Chart(
         rows,
         x=doubling("rows", label="rows of inputs"),
         y=doubling(None, "×", label="speed of MXINT8 over the other"),
-        marks=[level(1.0, "as fast"), *map(line, RIVALS.values())],
+        marks=[level(1.0, "as fast"), *map(line, RIVALS)],
         facet="weights",
     )
 
@@ -265,8 +299,8 @@ def layers(r: Records) -> Sequence[Row]:
             "layer": f"{num_in} → {num_out}",
             "rows": int(rows),
             **{
-                f"{RIVALS[rival]}, {s}": speed_over(layer_times(r, int(rows), s, layer), rival)
-                for rival, s in product((BF16, DYNAMIC), STATES)
+                f"{rival}, {s}": speed_over(r, rival, layer_work(int(rows), s, layer))
+                for rival, s in product((BF16, INT8), STATES)
             },
         }
         for layer, (num_in, num_out) in design.LAYERS.items()

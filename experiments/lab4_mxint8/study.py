@@ -1,8 +1,9 @@
 """A Linear layer and a whole classifier in several arithmetics, checked and then timed in turn.
 
 FP32, BF16 and MXINT8 hold their weights as they multiply them. FP32 and BF16 run again with weights
-that oneDNN has rearranged beforehand, as MXINT8's always are; torch's dynamic INT8 runs as it comes
-and again by oneDNN. A classifier has every Linear converted, and for BF16 all the rest as well.
+that oneDNN has rearranged beforehand, as MXINT8's always are, and BF16 by a product of ours. INT8
+is torch's dynamic one, as it comes and by oneDNN, and torchao's compiled, with warm weights alone.
+A classifier has every Linear converted, and for BF16 all the rest as well.
 
 A layer is timed twice. Warm: a call just before the sample, which is not timed, leaves the weights
 in the caches. Cold: calls go round so many copies of the layer that what all variants read between
@@ -17,6 +18,7 @@ Source: `mkldnn::_linear_pointwise`, which torch.compile calls for weights that 
 import contextlib
 import copy
 import functools
+import importlib
 import itertools
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -27,7 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from experiments.lab4_mxint8 import design
-from experiments.lab4_mxint8.design import BF16, COLD, DYNAMIC, FP32, MXINT8, WARM
+from experiments.lab4_mxint8.design import BF16, COLD, FP32, INT8, MXINT8, WARM
+from kernels.linear_bf16_packed import PackedLinear
 from madl.compression import pack
 from madl.errors import first_line
 from madl.logbook.experiment import Context
@@ -39,7 +42,6 @@ from madl.training import baseline
 PEERS = tuple(
     v for v in design.VARIANTS if v not in (FP32, MXINT8)
 )  # others' code: it costs its own row
-VALUE_BYTES = {FP32: 4.0, BF16: 2.0, DYNAMIC: 1.0, MXINT8: 1.03125}  # of a weight
 Json = Mapping[str, Any]
 Call = Callable[[], Any]
 
@@ -80,26 +82,48 @@ class Prepacked(nn.Module):
         )
 
 
-def prepack_(model: nn.Module) -> None:
-    """Replace every Linear inside the model by a prepacked one."""
+def replace_(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> None:
+    """Replace every Linear inside the model by what is made of it."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(parent, name, Prepacked(child))
+                setattr(parent, name, make(child))
 
 
 def convert(model: nn.Module, variant: str) -> nn.Module:
     """A copy of the model in that arithmetic; prepacked weights are arranged in its first call."""
     model = copy.deepcopy(model).eval()
-    if variant.startswith(BF16):
+    if arithmetic_of(variant) == BF16:
         model = model.bfloat16()
-    if variant.endswith(design.PREPACKED):
-        prepack_(model)
+    if variant.endswith(", prepacked"):
+        replace_(model, Prepacked)
+    if variant == design.PACKED:
+        replace_(model, PackedLinear)
     if variant == MXINT8:
         pack.pack_(model, [pack.MXINT8])
-    if variant.startswith(DYNAMIC):
-        model = dynamic_int8(model, "onednn" if variant.endswith(design.ONEDNN) else None)
+    if variant == design.TORCHAO:
+        return torchao_int8(model)
+    if variant in design.WAYS[INT8]:
+        model = dynamic_int8(model, "onednn" if variant == design.ONEDNN else None)
     return model
+
+
+def torchao_int8(model: nn.Module) -> nn.Module:
+    """The model with torchao's dynamic INT8, compiled with frozen weights as it is first called.
+
+    Raises:
+        RuntimeError: torchao is not installed.
+    """
+    try:
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+    except ImportError as error:
+        raise RuntimeError("torchao is not installed: pip install torchao==0.18.0") from error
+    quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    torch.compiler.reset()  # a compilation for each number of rows, none that fits all
+    inductor: Any = importlib.import_module("torch._inductor.config")
+    inductor.freezing = True  # as an option of torch.compile it comes too late
+    compiled: Any = torch.compile(model)
+    return compiled
 
 
 def dynamic_int8(model: nn.Module, engine: str | None = None) -> nn.Module:
@@ -125,7 +149,7 @@ def dynamic_int8(model: nn.Module, engine: str | None = None) -> nn.Module:
 def variants() -> list[str]:
     """The variants that this build of torch can compute."""
     has_onednn = "onednn" in torch.backends.quantized.supported_engines
-    return [v for v in design.VARIANTS if has_onednn or not v.endswith(design.ONEDNN)]
+    return [v for v in design.VARIANTS if has_onednn or v != design.ONEDNN]
 
 
 def error_db(y: Tensor, exact: Tensor) -> float:
@@ -155,8 +179,9 @@ def time_layer(argument: Json) -> dict[str, Any]:
             for variant in variants():
                 name = f"{variant} {rows}"
                 with _failing_alone(variant, name, values["failed_peers"]):
+                    copies = 1 if variant == design.TORCHAO else count
                     works[variant], values["error_db"][name] = _checked_calls(
-                        layer, variant, x, exact, count
+                        layer, variant, x, exact, copies
                     )
             for state, run in _cold_and_warm(works, x, argument["budget_s"]):
                 for variant, measured in run.items():
@@ -173,7 +198,8 @@ def last_cache_mb() -> float | None:
 
 def num_copies(size: int, rotated_mb: float) -> int:
     """The copies of a layer of `size` weights with which all variants read `rotated_mb` a round."""
-    copy_bytes = sum(size * VALUE_BYTES[_arithmetic(variant)] for variant in variants())
+    copied = [variant for variant in variants() if variant != design.TORCHAO]
+    copy_bytes = sum(size * design.VALUE_BYTES[arithmetic_of(variant)] for variant in copied)
     return max(1, -int(-rotated_mb * 1e6 // copy_bytes))
 
 
@@ -181,7 +207,7 @@ def _checked_calls(
     layer: nn.Module, variant: str, x: Tensor, exact: Tensor, count: int
 ) -> tuple[list[Call], float]:
     """(calls of `count` converted copies of the layer, each checked; the least of their dB)."""
-    inputs = x.bfloat16() if variant.startswith(BF16) else x
+    inputs = x.bfloat16() if arithmetic_of(variant) == BF16 else x
     calls: list[Call] = [
         functools.partial(convert(nn.Sequential(layer), variant), inputs) for _ in range(count)
     ]
@@ -191,8 +217,9 @@ def _checked_calls(
 def _cold_and_warm(
     works: Mapping[str, Sequence[Call]], x: Tensor, budget_s: float
 ) -> Generator[tuple[str, dict[str, Any]]]:
-    """Yield (COLD, variant → measurement), then the same for WARM."""
-    yield COLD, _timed({v: rotation(calls) for v, calls in works.items()}, x, budget_s)
+    """Yield (COLD, variant → measurement), then the same for WARM; torchao's is warm alone."""
+    copied = {v: rotation(calls) for v, calls in works.items() if v != design.TORCHAO}
+    yield COLD, _timed(copied, x, budget_s)
     first = {variant: calls[0] for variant, calls in works.items()}
     called_before = {v: functools.partial(warm_caches, call) for v, call in first.items()}
     yield WARM, _timed(first, x, budget_s, inside=called_before)
@@ -227,9 +254,11 @@ class WrongResult(AssertionError):
     """A result further from the right one than its arithmetic rounds."""
 
 
-def _check(variant: str, y: Tensor, expected: Tensor, source: str) -> float:
+def _check(
+    variant: str, y: Tensor, expected: Tensor, source: str, least: float = design.LEAST_DB
+) -> float:
     """The signal to error of a result, in decibel. Raises: WrongResult: it is too small."""
-    error, least = error_db(y, expected), design.LEAST_DB
+    error = error_db(y, expected)
     if not error > least:  # which no NaN is
         need = f"at least {least:g} dB are needed"
         raise WrongResult(f"{variant} is {error:.1f} dB from {source}; {need}")
@@ -242,7 +271,8 @@ def _check(variant: str, y: Tensor, expected: Tensor, source: str) -> float:
 def time_model(argument: Json) -> dict[str, Any]:
     """Check and time the classifier of a checkpoint on random tokens, at each number of sentences.
 
-    Each other way of an arithmetic has to give the logits of torch's own first.
+    Logits have to be near those of FP32, and those of an arithmetic's other ways near those of its
+    first, torch's own.
     """
     from madl.training import models
 
@@ -258,22 +288,29 @@ def time_model(argument: Json) -> dict[str, Any]:
         logits: dict[str, Tensor] = {}
         with torch.inference_mode():
             for variant in variants():
+                if variant == design.TORCHAO:
+                    continue
                 name = f"{variant} {num_sentences}"
                 with _failing_alone(variant, name, values["failed_peers"]):
                     call = functools.partial(convert(model, variant), **batch)
-                    logits[variant], usual = call().logits, _arithmetic(variant)
-                    if usual not in logits:
-                        raise WrongResult(f"{usual} fails, so nothing is there to hold it against")
-                    _check(variant, logits[variant], logits[usual].double(), usual)
-                    work[variant] = call
+                    own = call().logits
+                    usual = design.WAYS[arithmetic_of(variant)][0]
+                    coarse = design.LEAST_DB if variant == MXINT8 else design.LEAST_MODEL_DB
+                    for source, least in ((FP32, coarse), (usual, design.LEAST_DB)):
+                        if source == variant:
+                            continue
+                        if source not in logits:
+                            raise WrongResult(f"{source} fails, so nothing can be held against it")
+                        _check(variant, own, logits[source].double(), source, least)
+                    logits[variant], work[variant] = own, call
             for variant, run in _timed(work, ids, argument["budget_s"]).items():
                 values["measurements"][f"{variant} {num_sentences}"] = run
     return values
 
 
-def _arithmetic(variant: str) -> str:
-    """The variant in which torch itself computes the same arithmetic."""
-    return variant.removesuffix(design.PREPACKED).removesuffix(design.ONEDNN)
+def arithmetic_of(variant: str) -> str:
+    """The arithmetic of which a variant is a way."""
+    return next(name for name, ways in design.WAYS.items() if variant in ways)
 
 
 def _timed(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from madl.formats.base import NumberFormat
 from madl.formats.binary import Binary, ResidualSign, Ternary
-from madl.formats.blocked import BlockFloat, BlockLog, BlockMinifloat, MXFloat, MXInt
+from madl.formats.blocked import BlockFloat, BlockLog, BlockMinifloat, MXFloat, MXInt, RealScale
 from madl.formats.fixed import FixedPoint, ScaledInteger
 from madl.formats.log import Logarithmic
 from madl.formats.minifloat import DenormalMinifloat, Minifloat
@@ -133,7 +133,20 @@ FAMILIES = (
             "MXFP6-e3m2": MXFloat(exponent_width=3, mantissa_width=2),
             "MXFP6-e2m3": MXFloat(exponent_width=2, mantissa_width=3),
             "MXFP4-e2m1": MXFloat(exponent_width=2, mantissa_width=1),
+            "MXFP4-e2m1, even": MXFloat(exponent_width=2, mantissa_width=1, rule="even"),
         },
+        sources={"MXFP4-e2m1, even": "torchao's `ScaleCalculationMode.EVEN`"},
+    ),
+    Family(
+        "real scale",
+        _BLOCKED,
+        "groups under FP16, largest value over seven",
+        {
+            "NVFP4": RealScale(element_name="e2m1", scale="e4m3", block=16),
+            "INT4 by 32": RealScale(element_name="int4", scale="fp16", block=32),
+            "INT4 by 128": RealScale(element_name="int4", scale="fp16", block=128),
+        },
+        sources={"NVFP4": "torchao's `nvfp4_quantize`"},
     ),
 )
 

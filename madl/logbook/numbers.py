@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from madl.errors import MadlError
 from madl.logbook.arms import Arm, TimedArm, processes, value_at
@@ -20,6 +20,8 @@ from madl.logbook.stats import CONTENDED, MODELS, PROCESSES
 from madl.logbook.values import Estimate, Unit, fixed, number
 
 Selection = TypeVar("Selection", Record, Sequence[Record])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,13 @@ NumberFn = Callable[[Records], ExactValue]  # as `page.numbers` takes it
 def percentage(share: float, records: Iterable[Record]) -> ExactValue:
     """A share (0…1), which comes from these records, in whole per cent."""
     return exact(round(100 * share), records, "%")
+
+
+def of_all(
+    make: Callable[Concatenate[Records, P], T], *args: P.args, **where: P.kwargs
+) -> Callable[[Records], T]:
+    """A function for `page.numbers`: what `make` makes of all records, further seeds', too."""
+    return lambda r: make(r.and_further, *args, **where)
 
 
 def value(*path: str | int, unit: str = "", factor: float = 1, **where: Scalar) -> NumberFn:

@@ -28,6 +28,12 @@ def least_so_far(losses: Iterable[float | None]) -> list[float | None]:
     return [None if math.isinf(loss) else loss for loss in least]
 
 
+def highest_so_far(values: Iterable[float | None]) -> list[float | None]:
+    """For each trial, the highest value up to it; None as long as no trial has a value."""
+    highest = accumulate((-math.inf if value is None else value for value in values), max)
+    return [None if math.isinf(value) else value for value in highest]
+
+
 def preferred_rate(losses: Mapping[float, float]) -> float:
     """The learning rate of least validation loss, of those that are not next to a collapse.
 

@@ -10,7 +10,7 @@ from madl.logbook.charts import Axis, Chart, estimated
 from madl.logbook.records import Row
 from madl.logbook.values import Estimate, Unit, number
 from madl.running.views import NOT_RUN
-from madl.site.markup import inline
+from madl.site.markup import html, inline
 
 
 def markdown(rows: Sequence[Row], chart: Chart | None = None) -> str:
@@ -43,7 +43,7 @@ def _are_numbers(cells: Sequence[Any]) -> bool:
 
 
 def _cell(value: Any, axis: Axis | None = None) -> str:
-    """A cell as text: an estimate with its interval, None as "not run here"."""
+    """A cell as text: an estimate with its interval, an address as a link, None as such words."""
     estimate = estimated(value)
     if isinstance(estimate, Estimate):
         text = f"{estimate:{'+i' if estimate.unit is Unit.POINTS else 'i'}}"
@@ -54,7 +54,9 @@ def _cell(value: Any, axis: Axis | None = None) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return axis.number(value) if axis else number(value)
-    return "<br>".join(_with_whole_names(inline(line)) for line in str(value).split("<br>"))
+    if re.fullmatch(r"https://[\w./-]+", text := str(value)):
+        return html('<a href="{}">{}</a>', text, text.removeprefix("https://github.com/"))
+    return "<br>".join(_with_whole_names(inline(line)) for line in text.split("<br>"))
 
 
 def _with_whole_names(text: Markup) -> str:

@@ -41,12 +41,18 @@ def tensors(model: nn.Module, splits: baseline.Splits) -> Tensors:
 
 
 def linear_calls(model: nn.Module, batch: Mapping[str, Any]) -> list[tuple[nn.Linear, Tensor]]:
-    """Every call of a Linear layer for this batch, in order: (layer, its input), without gradients.
+    """Every call of a Linear layer for this batch, in order: (layer, its input), without gradients
+    and without padding.
 
     A layer that blocks share is called more than once.
     """
     calls: list[tuple[nn.Linear, Tensor]] = []
-    with watched_inputs(model, lambda layer, x: calls.append((layer, x.detach()))):
+    kept = batch["attention_mask"].bool()
+
+    def watch(layer: nn.Linear, x: Tensor) -> None:
+        calls.append((layer, x.detach()[kept] if x.dim() == kept.dim() + 1 else x.detach()))
+
+    with watched_inputs(model, watch):
         model(**batch)
     return calls
 

@@ -1,14 +1,14 @@
 """Models whose layers each have a number format, and the bits that these take.
 
 A precision is a mapping from the names of Linear layers to formats: one for all operands, or one
-for the weight (and the bias) and one for the input; None leaves a layer in FP32.
+for the weight (and, if wished, the bias) and one for the input; None leaves a layer in FP32.
 
 Units: bits per weight, averaged over all weights of the Linear layers.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -21,10 +21,11 @@ FULL_BITS = 32.0  # per weight of a layer that is left in FP32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operands:
-    """Two formats of a layer: one for its weight and bias, one for its input."""
+    """Two formats of a layer: one for its weight and bias, one for its input, or None for FP32."""
 
     weight: NumberFormat
-    input: NumberFormat
+    input: NumberFormat | None
+    full_bias: bool = False  # leaves the bias in FP32
 
     @property
     def bits(self) -> float:
@@ -46,8 +47,10 @@ def roles(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(role(name) for name in names))
 
 
-def set_precision_(model: nn.Module, precision: Precision) -> nn.Module:
-    """Give every Linear its format, in place of what it had; the weights stay. Returns the model.
+def set_precision_(model: nn.Module, precision: Precision) -> float:
+    """Give every Linear its format, in place of what it had; the weights stay.
+
+    Returns the mean bits of a weight.
 
     Raises:
         ValueError: a layer without an entry, or an entry without a layer.
@@ -57,7 +60,7 @@ def set_precision_(model: nn.Module, precision: Precision) -> nn.Module:
         wrong = ", ".join(sorted(set(names) ^ set(precision)))
         raise ValueError(f"a precision names every Linear layer, and no other: see {wrong}")
     quantize_(model, [_rule(name, precision[name]) for name in names])
-    return model
+    return mean_bits(model, precision)
 
 
 def set_layer_(model: nn.Module, name: str, layer_format: LayerFormat) -> nn.Module:
@@ -69,9 +72,11 @@ def set_layer_(model: nn.Module, name: str, layer_format: LayerFormat) -> nn.Mod
 
 def _rule(name: str, layer_format: LayerFormat) -> Rule:
     """The rule that gives a format to the layer of that name."""
-    f = layer_format
-    weight, input_ = (f.weight, f.input) if isinstance(f, Operands) else (f, f)
-    return Rule.operands(weight, input_, pattern=re.escape(name))
+    f, pattern = layer_format, re.escape(name)
+    if not isinstance(f, Operands):
+        return Rule.operands(f, f, pattern=pattern)
+    rule = Rule.operands(f.weight, f.input, pattern=pattern)
+    return replace(rule, bias=None) if f.full_bias else rule
 
 
 def uniform(model: nn.Module, layer_format: LayerFormat) -> dict[str, LayerFormat]:

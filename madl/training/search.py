@@ -12,12 +12,9 @@ Source: TPE, Bergstra et al. 2011, "Algorithms for hyper-parameter optimization"
 Not handled: choices that exist only under another choice; several objectives.
 """
 
-import functools
 import hashlib
-import itertools
 import json
 import math
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +23,7 @@ from typing import Any
 import optuna
 from filelock import FileLock
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GridSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, create_trial
 
 from madl.errors import MadlError
@@ -37,17 +34,9 @@ from madl.logbook.records import Params, Scalar, digest_of
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 SCHEMA = 1
+SAMPLERS = ("random", "grid", "tpe", "independent tpe")
 STARTUP_TRIALS = 10  # Optuna's default: TPE draws these at random
-TPE_CANDIDATES = 24
-SAMPLERS: Mapping[str, Mapping[str, Scalar]] = {
-    "random": {},
-    "grid": {"order": "every point once, shuffled by the seed"},
-    "tpe": {
-        **{"startup_trials": STARTUP_TRIALS, "candidates": TPE_CANDIDATES},
-        **{"multivariate": True, "constant_liar": True},
-    },
-}
-GRID_LIMIT = 1_000_000  # points; the order they are visited in is held in memory
+GRID_LIMIT = 100_000  # points; the order they are visited in is held in memory
 MEND = "remove it and what was drawn after it, and they will run again"
 ANEW = "move its folder away to begin anew"
 
@@ -70,17 +59,6 @@ class Trial:
     at_random: bool
 
 
-def settings(sampler: str) -> dict[str, Scalar]:
-    """The settings that define a sampler beside its seed; a study that goes on must have the same.
-
-    Raises:
-        MadlError: there is no such sampler.
-    """
-    if sampler not in SAMPLERS:
-        raise MadlError(f"unknown sampler {sampler!r}; known: {', '.join(SAMPLERS)}")
-    return {"sampler": sampler, **SAMPLERS[sampler]}
-
-
 def search(
     folder: Path,
     space: Space,
@@ -101,6 +79,8 @@ def search(
         ValueError: an objective that is not a finite number, or notes that are not JSON.
     """
     check_space(space)
+    if sampler not in SAMPLERS:
+        raise MadlError(f"unknown sampler {sampler!r}; known: {', '.join(SAMPLERS)}")
     if sampler == "grid" and begin:
         raise MadlError("a grid takes every point once; give it no points to begin with")
     if sampler == "grid":
@@ -108,7 +88,7 @@ def search(
     identity = {
         "schema": SCHEMA,
         "optuna": optuna.__version__,
-        "sampler": settings(sampler),
+        "sampler": sampler,
         "seed": seed,
         "space": [[name, list(values)] for name, values in space.items()],
         "begin": [dict(point) for point in begin],
@@ -164,12 +144,6 @@ def _grid_size(space: Space) -> int:
             "give fewer values, or use the random sampler"
         )
     return size
-
-
-def grid_point(space: Space, number: int) -> dict[str, Scalar]:
-    """The point with that number in the grid, counted with the last parameter fastest."""
-    points = itertools.product(*space.values())
-    return dict(zip(space, next(itertools.islice(points, number, None))))
 
 
 def _is_ordered(values: Sequence[Scalar]) -> bool:
@@ -245,11 +219,8 @@ def _run(
     """Run one trial: draw a point, or take `first`, evaluate it, and tell the study."""
     if first is not None:
         study.enqueue_trial(_indices(space, first))
-    elif sampler == "grid":  # Optuna's own grid sampler does not know which point comes at an index
-        point = grid_point(space, _grid_order(num_points(space), seed)[index])
-        study.enqueue_trial(_indices(space, point))
     else:
-        study.sampler = _sampler(sampler, seed, index)
+        study.sampler = _sampler(sampler, space, seed, index)
     trial = study.ask(_distributions(space))
     point = {name: values[trial.params[name]] for name, values in space.items()}
     value, notes = objective(point)
@@ -259,31 +230,31 @@ def _run(
         notes = json.loads(json.dumps(notes, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ValueError(f"a trial keeps JSON only ({error}): {notes}") from error
-    study.tell(trial, value)
-    at_random = sampler != "tpe" or first is not None or index < STARTUP_TRIALS
+    try:
+        study.tell(trial, value)
+    except RuntimeError:  # with which Optuna's grid ends a study at its last point
+        if sampler != "grid":
+            raise
+    at_random = "tpe" not in sampler or first is not None or index < STARTUP_TRIALS
     return Trial(index=index, point=point, value=value, notes=notes, at_random=at_random)
 
 
-def _sampler(sampler: str, seed: int, index: int) -> BaseSampler:
-    """A new sampler for one trial, so that what it draws does not depend on earlier draws."""
+def _sampler(sampler: str, space: Space, seed: int, index: int) -> BaseSampler:
+    """A new sampler for one trial, so that what it draws does not depend on earlier draws.
+
+    All are Optuna's at their defaults, but for "independent tpe": each parameter by itself, as was
+    the default before Optuna 5. A grid's points are shuffled by the study's seed.
+    """
+    if sampler == "grid":
+        return GridSampler({name: range(len(values)) for name, values in space.items()}, seed=seed)
     own_seed = int.from_bytes(hashlib.sha256(f"{seed} {index}".encode()).digest()[:4])
-    if sampler == "random":
-        return RandomSampler(seed=own_seed)
-    return TPESampler(
-        seed=own_seed,
-        n_startup_trials=STARTUP_TRIALS,
-        n_ei_candidates=TPE_CANDIDATES,
-        multivariate=True,
-        constant_liar=True,
-    )
-
-
-@functools.lru_cache(maxsize=4)
-def _grid_order(size: int, seed: int) -> list[int]:
-    """The numbers of all points of a grid, shuffled by the seed."""
-    order = list(range(size))
-    random.Random(seed).shuffle(order)
-    return order
+    match sampler:
+        case "random":
+            return RandomSampler(seed=own_seed)
+        case "tpe":
+            return TPESampler(seed=own_seed)
+        case _:
+            return TPESampler(seed=own_seed, multivariate=False)
 
 
 def study_folder(ctx: Context, params: Mapping[str, Scalar]) -> Path:

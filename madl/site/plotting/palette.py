@@ -25,7 +25,7 @@ MARKERS = {
 }
 GLYPHS = dict(zip("osD^vPXh", zip("●■◆▲▼✚✕⬢", "○□◇△▽✛✕⬡")))  # filled, hollow
 KNOWN = {
-    **{"fp32": "ink", "bf16": "purple"},
+    **{"fp32": "ink", "bf16": "purple", "other parts": "muted"},
     **{"ptq": "blue", "qat": "orange"},
     **{"l1-norm": "blue", "random": "purple", "grid": "gold", "tpe": "blue"},
     **{"training": "blue", "validation": "orange", "test": "green"},
