@@ -81,4 +81,4 @@ def test_without_the_fp32_model_of_a_seed_nothing_is_said_of_it():
 def test_what_a_published_claim_compares_has_its_row():
     told = {page.name: {row["model"] for row in answers.rows(page.view)} for page in evidence()}
     assert {"PTQ at 8 bits", "QAT at 4 bits"} <= told["lab1_quantization"]
-    assert sum(map(bool, told.values())) >= 9
+    assert sum(map(bool, told.values())) >= 8  # 3.2 has a column for each of its operands

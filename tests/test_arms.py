@@ -95,7 +95,7 @@ def test_a_model_meets_every_model_of_its_seed():
     assert repeated.units == "orders"
     assert [record.case.params["seed"] for record in repeated.records] == [1, 1, 1, 0, 0, 0]
     paired = versus(repeated, orders)
-    assert paired.population == "models"
+    assert paired.population == "seeds"
     assert paired.by_unit == pytest.approx((0.055, 0.045))
 
 
