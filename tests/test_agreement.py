@@ -12,6 +12,7 @@ from madl.formats.minifloat import Minifloat
 
 FP8 = Minifloat(width=8, exponent_width=4, specials="nan")
 MX = MXFloat(exponent_width=2, mantissa_width=1)
+RCEIL = MXFloat(exponent_width=2, mantissa_width=1, rule="rceil")
 
 
 def test_what_is_drawn_has_all_that_can_go_wrong():
@@ -42,6 +43,8 @@ def test_what_is_drawn_has_all_that_can_go_wrong():
         (FP8, 1.0625, 1.125, "ties"),
         (FP8, 1.05, 1.125, "other values"),
         (MX, 5e-39, 0.0, "blocks at an end of float32"),
+        (RCEIL, 6 * 2.0**66 * (1 + 2**-20), 5 * 2.0**66, "rounded logarithms"),
+        (RCEIL, 6 * 2.0**66 * (1 + 2**-10), 5 * 2.0**66, "other values"),
     ],
 )
 def test_a_difference_is_told_by_what_is_special_about_the_value(ours, x, theirs, reason):

@@ -236,6 +236,15 @@ def test_every_published_picture_is_whole_with_every_name_and_colour():
     assert drawn > 15
 
 
+def test_a_name_has_one_colour_in_all_charts_of_a_page():
+    for page in evidence():
+        colors: dict[str, set[str]] = {}
+        for content in page.view.shown.values():
+            for name, look in palette.looks(content).items() if isinstance(content, Chart) else ():
+                colors.setdefault(name, set()).add(look.color)
+        assert {name: c for name, c in colors.items() if len(c) > 1} == {}, page.name
+
+
 @pytest.mark.parametrize("words", [WORDS, ("A site " * 30, "W" * 90, "W" * 120), ("", "", "")])
 def test_a_picture_of_any_words_is_whole(chart, words):
     assert faults(share.drawing(*words, chart), chart) == []

@@ -277,6 +277,12 @@ def test_no_two_series_look_alike_and_a_name_has_its_colour_on_every_page():
     assert owner.dash != other.dash
     borrower, lender = looks(lines(marks=[line("QAT", like="FP32"), level(0.5, "FP32")])).values()
     assert (borrower.color, borrower.hollow, lender.hollow) == (lender.color, True, False)
+    fewer = replace(
+        search(9), marks=[*search(9).marks[4:], line("Random", "new")], beside=search(9)
+    )
+    kept, there = looks(fewer), looks(search(9))
+    assert all(kept[name] == there[name] for name in there.keys() & kept.keys())
+    assert kept["new"] not in [look for name, look in kept.items() if name != "new"]
 
 
 @pytest.mark.parametrize("factor", [1.0, 1 / 8])

@@ -142,16 +142,19 @@ def reasons(x: Tensor, ours: Tensor, theirs: Tensor, f: NumberFormat) -> dict[st
         blocks = largest.unflatten(-1, (-1, f.shared.block))
         largest = blocks.amax(-1, keepdim=True).expand_as(blocks).flatten(-2)
     high = math.inf if f.range is None else f.range[1]
-    ties, other = ORDINARY
+    ties, logarithms, other = ORDINARY
     far, near = (x.double() - y.double() for y in (ours, theirs))
     # Two's complement has it.
     lowest = torch.ldexp(-torch.ones_like(largest), largest.frexp().exponent)
+    is_rceil = isinstance(f, MXFloat) and f.rule == "rceil"
+    needed = (largest / f.grid.high).log2() if is_rceil else torch.full_like(largest, math.nan)
     tests = {
         "signs of zero": (ours == 0) & (theirs == 0),
         "NaN and infinity": ~largest.isfinite(),
         "values beyond the range": largest > high,
         "blocks at an end of float32": (largest < ENDS[0]) | (largest >= ENDS[1]),
         "the lowest integer": (theirs == lowest) & isinstance(f, MXInt),
+        logarithms: needed == needed.round(),
         ties: far.abs() == near.abs(),
         other: torch.ones_like(left),
     }

@@ -319,10 +319,10 @@ def curves(r: Records) -> Chart:
 @page.chart
 def curves_near(r: Records) -> Chart:
     """The same of the searches that end near FP32."""
-    return curves_of(r, near_full(r))
+    return curves_of(r, near_full(r), beside=curves(r))
 
 
-def curves_of(r: Records, shown: Sequence[Record]) -> Chart:
+def curves_of(r: Records, shown: Sequence[Record], *, beside: Chart | None = None) -> Chart:
     studies = [str(search.case.params["study"]) for search in shown]
     so_far = [highest_so_far(search.values["tried"]) for search in shown]
     return Chart(
@@ -336,6 +336,7 @@ def curves_of(r: Records, shown: Sequence[Record]) -> Chart:
             level(trained_alike(r), "FP32 everywhere"),
             *(line(study, markers=False) for study in studies),
         ],
+        beside=beside,
     )
 
 
@@ -362,6 +363,7 @@ def accuracy(r: Records) -> Chart:
             level(fp32(r.and_further), "FP32"),
             points("test accuracy", by="formats", text="named"),
         ],
+        beside=curves(r),
     )
 
 
@@ -391,6 +393,7 @@ def zeros(r: Records) -> Chart:
         x=percent("weights rounded to zero", column="zeroed"),
         y=percent("validation accuracy"),
         marks=[level(full, "FP32"), points("validation accuracy", by="formats", text="named")],
+        beside=curves(r),
     )
 
 

@@ -147,6 +147,8 @@ class NoRows(MadlError):
 class Chart:
     """Rows, the axes and marks that show them, and the column that splits them into small charts.
 
+    A series that `beside`, a chart of the same page, draws too looks as it does there.
+
     Raises:
         MadlError: no rows, a mark or axis of an unknown column, no column along which marks stand,
             or a level that is no number.
@@ -158,6 +160,7 @@ class Chart:
     y: Axis
     marks: Sequence[Mark]
     facet: str | None = None
+    beside: "Chart | None" = None
 
     def __post_init__(self) -> None:
         if not self.rows:

@@ -174,6 +174,7 @@ def fingerprint(chart: Chart, *texts: str | None) -> str:
         [[charts.each_of(cell) for cell in row.values()] for row in chart.rows],
         [[(charts.plain(f), charts.interval_of(f)) for f in part] for part in fields],
         chart.facet,
+        fingerprint(chart.beside) if chart.beside else None,
         texts,
         drawing_code_digest(__file__, *(str(module.__file__) for module in MODULES)),
     ]

@@ -52,29 +52,32 @@ class Look:
 
 def looks(chart: Chart) -> dict[str, Look]:
     """The look of every series of a chart, by its name; levels are dashed and grey."""
+    elsewhere = looks(chart.beside) if chart.beside else {}
     owners, references = chart.owners(), cycle(REFERENCES)
     lenders = {name: _lender(mark, owners) for name, mark in owners.items()}
     drawn = {n: m for n, m in owners.items() if m.kind not in ("level", "span")}
-    looks: dict[str, Look] = {}
-    taken: set[str] = set()
+    by_name = {name: elsewhere[name] for name in drawn if name in elsewhere}
+    taken = {look.color for look in by_name.values()}
     for name, mark in drawn.items():
         known = mark.like if mark.like and mark.like not in owners else name
         color = KNOWN.get(known.casefold(), "")
-        if color and color not in taken and not lenders[name]:
-            looks[name] = Look(color=color, marker=MARKERS.get(color, "o"))
+        if color and color not in taken and name not in by_name and not lenders[name]:
+            by_name[name] = Look(color=color, marker=MARKERS.get(color, "o"))
             taken.add(color)
     free = [Look(color=c, marker=m) for c, m in MARKERS.items() if c not in taken]
     others = (Look(color=c, marker=m, dash=DASHED, hollow=True) for c, m in MARKERS.items())
-    unused = cycle([*free, *others])
+    unused = cycle([look for look in (*free, *others) if look not in by_name.values()])
     for name in owners:
         if name not in drawn:
             color, dash = next(references)
-            looks[name] = Look(color=color, dash=dash)
-        elif name not in looks and not lenders[name]:
-            looks[name] = next(unused)
-    looks |= {n: replace(looks[of], dash=DASHED, hollow=True) for n, of in lenders.items() if of}
-    looks |= {n: replace(looks[n], marker="s") for n, m in owners.items() if m.kind == "bars"}
-    return {name: looks[name] for name in owners}
+            by_name[name] = Look(color=color, dash=dash)
+        elif name not in by_name and not lenders[name]:
+            by_name[name] = next(unused)
+    by_name |= {
+        n: replace(by_name[of], dash=DASHED, hollow=True) for n, of in lenders.items() if of
+    }
+    by_name |= {n: replace(by_name[n], marker="s") for n, m in owners.items() if m.kind == "bars"}
+    return {name: by_name[name] for name in owners}
 
 
 def _lender(mark: Mark, owners: Mapping[str, Mark]) -> str:
