@@ -284,9 +284,9 @@ def test_the_gates_that_are_counted_compute_what_the_definition_says(name):
     chains = single_chains([*corner_vectors(unit), *random_vectors(unit, 20, 0)])
     vectors, wants = study.with_results(unit, chains)
     assert len(vectors) >= 200
-    _, made = synthesis.mapped(unit)
-    bits = switching.signals(made, unit, vectors)
-    assert switching.results(made, bits) == [want.code for want in wants]
+    _, flat = synthesis.mapped(unit)
+    bits = switching.signals(flat, unit, vectors)
+    assert switching.results(flat, bits) == [want.code for want in wants]
 
 
 def test_gates_that_give_other_bits_switch_nothing_that_counts(monkeypatch):
@@ -336,13 +336,13 @@ def test_the_longest_path_and_the_pipeline_of_a_chain_by_hand(tmp_path):
 
 def test_what_switches_in_a_chain_by_hand(tmp_path):
     (tmp_path / "chain.blif").write_text(CHAIN)
-    made = netlist.read(tmp_path / "chain.blif")
+    flat = netlist.read(tmp_path / "chain.blif")
     unit = cast("Any", SimpleNamespace(inputs=[Port(name=n, fields=1, bits=1) for n in "ab"]))
     vectors = [{"a": [a], "b": [b]} for a, b in zip((0, 1, 1, 0), (0, 0, 1, 1))]
-    bits = switching.signals(made, unit, vectors)
-    assert switching.results(made, bits) == [0b01, 0b11, 0b10, 0b11]  # z, y
+    bits = switching.signals(flat, unit, vectors)
+    assert switching.results(flat, bits) == [0b01, 0b11, 0b10, 0b11]  # z, y
     by_signal = {"a": 2 * (1 + 4), "b": 4 + 4 / 3, "n0": 2, "n1": 2 * 4 / 3, "y": 2 * 4, "z": 4}
-    assert switching.switched(made, bits) == pytest.approx(sum(by_signal.values()) / 3)
+    assert switching.switched(flat, bits) == pytest.approx(sum(by_signal.values()) / 3)
 
 
 def test_rows_of_a_model_are_whole_and_without_padding(monkeypatch):

@@ -71,12 +71,12 @@ def switch(unit: Unit, rows: Sequence[Pair]) -> Values:
         MadlError: the gates give other bits than the definition.
     """
     vectors, wants = with_results(unit, row_chains(unit, rows))
-    _, made = synthesis.mapped(unit)
-    bits = switching.signals(made, unit, vectors)
-    found = switching.results(made, bits)
+    _, flat = synthesis.mapped(unit)
+    bits = switching.signals(flat, unit, vectors)
+    found = switching.results(flat, bits)
     if wrong := sum(got != want.code for got, want in zip(found, wants, strict=True)):
         raise MadlError(f"the gates of {unit.top} give {wrong} of {len(wants)} results other bits")
-    load = switching.switched(made, bits)
+    load = switching.switched(flat, bits)
     return {"vectors": len(vectors), "switched": load, "tool": tools.yosys_version()}
 
 

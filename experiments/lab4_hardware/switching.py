@@ -35,27 +35,27 @@ FUNCTIONS: Mapping[str, Callable[..., Bits]] = {  # of the pins in alphabetical 
 }
 
 
-def signals(made: Netlist, unit: Unit, vectors: Sequence[Vector]) -> dict[str, Bits]:
+def signals(flat: Netlist, unit: Unit, vectors: Sequence[Vector]) -> dict[str, Bits]:
     """The bits of every signal of a unit's flat netlist, for each vector."""
     bits: dict[str, Bits] = {}
     for port in unit.inputs:
         bits |= _port_bits(port, [vector[port.name] for vector in vectors])
     constants = {"$false": np.zeros(len(vectors), bool), "$true": np.ones(len(vectors), bool)}
-    for signal, (kind, takes) in made.cells.items():
+    for signal, (kind, takes) in flat.cells.items():
         bits[signal] = FUNCTIONS[kind](*(constants.get(t, bits.get(t)) for t in takes))
     return bits
 
 
-def results(made: Netlist, bits: Mapping[str, Bits]) -> list[int]:
+def results(flat: Netlist, bits: Mapping[str, Bits]) -> list[int]:
     """The code of the outputs, of which the first is the lowest bit, for each vector."""
-    columns = [bits[output] for output in made.outputs]
+    columns = [bits[output] for output in flat.outputs]
     packed = np.packbits(np.stack(columns, 1), axis=1, bitorder="little")
     return [int.from_bytes(row.tobytes(), "little") for row in packed]
 
 
-def switched(made: Netlist, bits: Mapping[str, Bits]) -> float:
+def switched(flat: Netlist, bits: Mapping[str, Bits]) -> float:
     """The load that all signals switch, from one vector to the next in the mean."""
-    moved = sum(made.loads[name] * np.count_nonzero(b[1:] != b[:-1]) for name, b in bits.items())
+    moved = sum(flat.loads[name] * np.count_nonzero(b[1:] != b[:-1]) for name, b in bits.items())
     return float(moved) / (len(next(iter(bits.values()))) - 1)
 
 
