@@ -58,7 +58,7 @@ def share_of(r: Records, a: str, b: str, period: int | None = PERIOD) -> ExactVa
 
 
 def switched(r: Records, a: str, b: str) -> ExactValue:
-    """What the gates of unit A switch for a result of the model's rows, as a share of unit B's."""
+    """The load that unit A's gates switch for a result of the model's rows, as a share of B's."""
     records = [r.of_experiment(STEM).single(kind="switching", unit=unit) for unit in (a, b)]
     of_a, of_b = (record.values["switched"] for record in records)
     return percentage(of_a / of_b, records)

@@ -73,8 +73,8 @@ def switch(unit: Unit, rows: Sequence[Pair]) -> Values:
     vectors, wants = with_results(unit, row_chains(unit, rows))
     _, flat = synthesis.mapped(unit)
     bits = switching.signals(flat, unit, vectors)
-    found = switching.results(flat, bits)
-    if wrong := sum(got != want.code for got, want in zip(found, wants, strict=True)):
+    results = switching.results(flat, bits)
+    if wrong := sum(got != want.code for got, want in zip(results, wants, strict=True)):
         raise MadlError(f"the gates of {unit.top} give {wrong} of {len(wants)} results other bits")
     load = switching.switched(flat, bits)
     return {"vectors": len(vectors), "switched": load, "tool": tools.yosys_version()}
