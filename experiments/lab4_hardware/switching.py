@@ -4,7 +4,8 @@ The flat netlist takes rows of a model, a vector after the other, and both sides
 signal that changes moves its load once: what its gates ask for, and the inverters before them.
 
 Units: loads in inverters, as in `netlist`.
-Not handled: glitches, so this is the least that switches; registers and their clock; wires.
+Not handled: glitches, so this is the least that switches; what a gate loads its own output with;
+registers and their clock; wires.
 """
 
 from collections.abc import Callable, Mapping, Sequence
