@@ -3,10 +3,11 @@
 import contextlib
 import json
 import math
-import shutil
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,13 +20,15 @@ from experiments.lab4_hardware import (
     reference,
     simulation,
     study,
+    switching,
     synthesis,
     tools,
     units,
 )
 from experiments.lab4_hardware.dyadic import NAN, add_fp32, to_fp32
-from experiments.lab4_hardware.operands import Float, Operand
+from experiments.lab4_hardware.operands import Float, Operand, Port
 from experiments.lab4_hardware.reference import expected_result
+from experiments.lab4_hardware.stimuli import corner_vectors, random_vectors, single_chains
 from kernels import compilers
 from madl.errors import MadlError
 from madl.formats.presets import FORMATS
@@ -273,22 +276,27 @@ def test_parts_are_counted_over_the_tree_of_modules(tmp_path):
 
 @pytest.mark.slow
 @needs_yosys
-@needs_compiler
 @pytest.mark.parametrize(
     "name", ["BF16", "MXINT8, signs apart", "MXFP4-e2m1", "NVFP4", "INT4 by 32"]
 )
-def test_the_gates_that_are_counted_compute_what_the_definition_says(name, monkeypatch, tmp_path):
-    """The flat netlist, written as Verilog, in the place of its sources."""
+def test_the_gates_that_are_counted_compute_what_the_definition_says(name):
     unit = units.unit_named(name, 4)
-    shutil.copytree(units.SOURCES, tmp_path, dirs_exist_ok=True)
-    script = synthesis.script(unit) + "; write_verilog -noattr flat.v"
-    tools.run([*tools.needed_yosys(), "-q", "-p", script], cwd=tmp_path)
-    shutil.copy(tmp_path / "flat.v", tmp_path / "cells")
-    monkeypatch.setattr(simulation, "SOURCES", tmp_path / "cells")
-    bare = replace(unit, parameters={})
-    found = study.verify(bare, num_random=20, rows=[])
-    assert found["mismatches"] == 0, found["first_mismatch"]
-    assert found["vectors"] >= 200
+    chains = single_chains([*corner_vectors(unit), *random_vectors(unit, 20, 0)])
+    vectors, wants = study.with_results(unit, chains)
+    assert len(vectors) >= 200
+    _, flat = synthesis.mapped(unit)
+    bits = switching.signals(flat, unit, vectors)
+    assert switching.results(flat, bits) == [want.code for want in wants]
+
+
+def test_gates_that_give_other_bits_switch_nothing_that_counts(monkeypatch):
+    broken = SimpleNamespace(mapped=lambda unit: ({}, None))
+    monkeypatch.setattr(study, "synthesis", broken)
+    monkeypatch.setattr(switching, "signals", lambda *_: {})
+    monkeypatch.setattr(switching, "results", lambda *_: [0] * 12)
+    rows = [(torch.ones(384), torch.ones(384))]
+    with pytest.raises(MadlError, match="the gates of dot_mxint give 12 of 12 results other bits"):
+        study.switch(units.unit_named("MXINT8"), rows)
 
 
 CHAIN = """\
@@ -324,6 +332,17 @@ def test_the_longest_path_and_the_pipeline_of_a_chain_by_hand(tmp_path):
     assert netlist.load_delay(4) == (0.8, 0)
     assert netlist.load_delay(24) == (pytest.approx(2.2), 6)
     assert netlist.load_delay(96) == (pytest.approx(3.2), 30)
+
+
+def test_what_switches_in_a_chain_by_hand(tmp_path):
+    (tmp_path / "chain.blif").write_text(CHAIN)
+    flat = netlist.read(tmp_path / "chain.blif")
+    unit = cast("Any", SimpleNamespace(inputs=[Port(name=n, fields=1, bits=1) for n in "ab"]))
+    vectors = [{"a": [a], "b": [b]} for a, b in zip((0, 1, 1, 0), (0, 0, 1, 1))]
+    bits = switching.signals(flat, unit, vectors)
+    assert switching.results(flat, bits) == [0b01, 0b11, 0b10, 0b11]  # z, y
+    by_signal = {"a": 2 * (1 + 4), "b": 4 + 4 / 3, "n0": 2, "n1": 2 * 4 / 3, "y": 2 * 4, "z": 4}
+    assert switching.switched(flat, bits) == pytest.approx(sum(by_signal.values()) / 3)
 
 
 def test_rows_of_a_model_are_whole_and_without_padding(monkeypatch):

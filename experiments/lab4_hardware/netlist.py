@@ -47,6 +47,7 @@ LOADS: Mapping[str, float] = {  # of an input
     **dict.fromkeys(("$_XOR_", "$_XNOR_", "full_adder"), 4),
 }
 _PINS = ("Y", "carry", "sum")
+CONSTANTS = ("$true", "$false", "$undef")
 OUTPUT_LOAD = 4.0
 STARTS = 8  # moments in the first stage at which inputs may come
 
@@ -56,14 +57,18 @@ class Netlist:
     """Gates between inputs and outputs, with their delays; constants are no signals.
 
     `gates`: a signal → the delay of its gate, with its load, and the signals that the gate takes;
-    each comes after those. `drive_delays`: a signal → the delay of an inverter that drives its
-    load. `num_drivers`: inverters in the trees before large loads.
+    each comes after those. `cells`: a signal → the kind of its gate and what its pins take, by
+    their names, "$true" and "$false" among them; in that order, too. `drive_delays`: a signal → the
+    delay of an inverter that drives its load. `loads`: a signal → that load, and the inverters
+    before it. `num_drivers`: inverters in the trees before large loads.
     """
 
     inputs: frozenset[str]
     outputs: Sequence[str]
     gates: Mapping[str, tuple[float, Sequence[str]]]
+    cells: Mapping[str, tuple[str, Sequence[str]]]
     drive_delays: Mapping[str, float]
+    loads: Mapping[str, float]
     num_drivers: int
 
     @property
@@ -135,7 +140,7 @@ def read(path: Path) -> Netlist:
     inputs: list[str] = []
     outputs: list[str] = []
     gates: list[tuple[str, list[str]]] = []
-    aliases: dict[str, str | None] = {}  # a signal → its other name; None: a constant
+    aliases: dict[str, str] = {}  # a signal → its other name
     for line in lines:
         keyword, *words = line.split() or ("",)
         if keyword == ".inputs":
@@ -143,7 +148,7 @@ def read(path: Path) -> Netlist:
         elif keyword == ".outputs":
             outputs += words
         elif keyword == ".names":
-            aliases[words[-1]] = words[0] if len(words) == 2 else None
+            aliases |= {words[1]: words[0]} if len(words) == 2 else {}
         elif keyword in (".gate", ".subckt"):
             gates.append((words[0], words[1:]))
     return _netlist(inputs, outputs, gates, aliases)
@@ -153,50 +158,50 @@ def _netlist(
     inputs: Sequence[str],
     outputs: Sequence[str],
     cells: Sequence[tuple[str, Sequence[str]]],
-    aliases: Mapping[str, str | None],
+    aliases: Mapping[str, str],
 ) -> Netlist:
-    """The netlist of cells (kind, pins "A=signal"); aliases are a signal's other name, or None."""
-    kinds: dict[str, tuple[str, list[str]]] = {}  # output → its kind, and the signals that it takes
+    """The netlist of cells (kind, pins "A=signal"); aliases are a signal's other name."""
+    kinds: dict[str, tuple[str, list[str]]] = {}  # output → its kind, and what its pins take
     loads: defaultdict[str, float] = defaultdict(float)
 
-    def first_names(signals: Iterable[str]) -> list[str]:
-        """The signals by their first names, constants left out."""
-        names: list[str] = []
-        for signal in signals:
-            name: str | None = signal
-            while name is not None and name in aliases:
-                name = aliases[name]
-            if name is not None and name not in ("$true", "$false", "$undef"):
-                names.append(name)
-        return names
+    def first_name(signal: str) -> str:
+        while signal in aliases:
+            signal = aliases[signal]
+        return signal
+
+    def without_constants(signals: Iterable[str]) -> list[str]:
+        return [signal for signal in signals if signal not in CONSTANTS]
 
     for cell, pins in cells:
-        ends = dict(pin.split("=", 1) for pin in pins)
-        sources = first_names(signal for pin, signal in ends.items() if pin not in _PINS)
-        for source in sources:
+        ends = dict(sorted(pin.split("=", 1) for pin in pins))
+        takes = [first_name(signal) for pin, signal in ends.items() if pin not in _PINS]
+        for source in without_constants(takes):
             loads[source] += LOADS.get(cell, 0)
         for pin in _PINS:
             if pin in ends:
-                kinds[ends[pin]] = (cell if pin == "Y" else pin, sources)
-    for output in first_names(outputs):
+                kinds[ends[pin]] = (cell if pin == "Y" else pin, takes)
+    results = without_constants(map(first_name, outputs))
+    for output in results:
         loads[output] += OUTPUT_LOAD
     if unknown := {kind for kind, _ in kinds.values()} - OUTPUTS.keys():
         raise MadlError(f"yosys left a cell {min(unknown)}, which has no delay here")
     drives = {signal: load_delay(loads[signal]) for signal in (*inputs, *kinds)}
-    graph = {signal: sources for signal, (_, sources) in kinds.items()}
+    graph = {signal: without_constants(takes) for signal, (_, takes) in kinds.items()}
     try:
         order = list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         raise MadlError("yosys left gates in a circle") from error
     gates: dict[str, tuple[float, Sequence[str]]] = {}
-    for signal in filter(kinds.__contains__, order):
-        kind, sources = kinds[signal]
-        inside, parasitic = OUTPUTS[kind]
-        gates[signal] = (inside + parasitic / 5 + drives[signal][0], sources)
+    order = [signal for signal in order if signal in kinds]
+    for signal in order:
+        inside, parasitic = OUTPUTS[kinds[signal][0]]
+        gates[signal] = (inside + parasitic / 5 + drives[signal][0], graph[signal])
     return Netlist(
         inputs=frozenset(inputs),
-        outputs=first_names(outputs),
+        outputs=results,
         gates=gates,
+        cells={signal: kinds[signal] for signal in order},
         drive_delays={signal: 1 / 5 + delay for signal, (delay, _) in drives.items()},
+        loads={signal: loads[signal] + inverters for signal, (_, inverters) in drives.items()},
         num_drivers=sum(inverters for _, inverters in drives.values()),
     )

@@ -1,8 +1,9 @@
 """Question 4.4: the gates of a dot product in each number format, and the accuracy they buy.
 
-`gates` synthesises a Verilog unit with yosys. `simulation` runs it as a program against its
-definition, and fails where a bit differs; it then takes the error of what comes out for rows of a
-fine-tuned model. Accuracies are those of question 3.2.
+`gates` synthesises a Verilog unit with yosys. `switching` feeds rows of a fine-tuned model to those
+gates, and tells what changes in them. `simulation` runs it as a program against its
+definition, and fails where a bit differs; it then takes the error of what comes out for the
+rows. Accuracies are those of question 3.2.
 
 Units: areas in transistors, registers included, at equal delay (see `records`).
 """
@@ -27,6 +28,7 @@ from experiments.lab4_hardware.records import (
     part_chart,
     saved,
     share_of,
+    switched,
     unit_rows,
 )
 from madl.logbook import charts
@@ -81,6 +83,9 @@ def cases(plan: Plan) -> Iterable[Params]:
         yield {"kind": "gates", "unit": name}
     for name in names:
         yield {"kind": "simulation", "unit": name, **simulated}
+    rows = {name: value for name, value in simulated.items() if name != "num_random"}
+    for name in choose(smoke=names, quick=UNITS_DRAWN):
+        yield {"kind": "switching", "unit": name, **rows}
 
 
 @page.unavailable
@@ -166,6 +171,9 @@ page.numbers(
     logic_alone=partial(share_of, a=MXINT8, b=BF16, period=None),
     fast=partial(share_of, a=MXINT8, b=BF16, period=design.PERIODS[0]),
     slow=partial(share_of, a=MXINT8, b=BF16, period=design.PERIODS[-1]),
+    mxint8_switched=partial(switched, a=MXINT8, b=BF16),
+    nvfp4_switched=partial(switched, a="NVFP4", b=BF16),
+    mxfp4_switched=partial(switched, a="MXFP4-e2m1", b=BF16),
     signs_apart=partial(share_of, a=SIGNS_APART, b=MXINT8),
     quantizing=partial(share_of, a=QUANTIZING, b=BF16),
     blocks_of_8=partial(share_of, a="MXINT8, blocks of 8", b=MXINT8),

@@ -57,6 +57,13 @@ def share_of(r: Records, a: str, b: str, period: int | None = PERIOD) -> ExactVa
     return percentage(area(r, a, period) / area(r, b, period), (gates(r, a), gates(r, b)))
 
 
+def switched(r: Records, a: str, b: str) -> ExactValue:
+    """The load that unit A's gates switch for a result of the model's rows, as a share of B's."""
+    records = [r.of_experiment(STEM).single(kind="switching", unit=unit) for unit in (a, b)]
+    of_a, of_b = (record.values["switched"] for record in records)
+    return percentage(of_a / of_b, records)
+
+
 def part(r: Records, unit: str, name: str) -> ExactValue:
     """The share of a part in a unit's area at equal delay."""
     return percentage(parts(r, unit).get(name, 0) / area(r, unit), [gates(r, unit)])

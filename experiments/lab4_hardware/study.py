@@ -1,12 +1,13 @@
-"""Question 4.4's cases: a unit's gates, or its simulation and the verdict on it.
+"""Question 4.4's cases: a unit's gates, what they switch, or its simulation and the verdict on it.
 
 There are two references. Results equal the *definition* (`reference`) bit for bit. And they are
 within its bound of accumulator and *exact dot product* of the codes' values, which are those of
 `madl.formats`. Rows of a model then show how far a unit's results lie from unrounded ones.
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiments.lab4_hardware import dyadic, simulation, synthesis, tools, units
+from experiments.lab4_hardware import dyadic, simulation, switching, synthesis, tools, units
 from experiments.lab4_hardware.operands import Unit
 from experiments.lab4_hardware.reference import ExpectedResult, expected_result, signed
 from experiments.lab4_hardware.simulation import Vector
@@ -36,11 +37,21 @@ Pair = tuple[Tensor, Tensor]  # an output's weights, what the layer is given for
 
 
 def run(params: Params, ctx: Context) -> Values:
-    """Count the gates of a unit, or simulate it."""
+    """Count the gates of a unit, or what they switch, or simulate it."""
     unit = units.unit_named(str(params["unit"]))
-    if params["kind"] == "gates":
+    if params["kind"] in ("gates", "switching"):
         ctx.artifact(f"started-{tools.yosys_version().replace(' ', '-')}", tools.first_start)
-        return synthesis.synthesize(unit)
+    match params["kind"]:
+        case "gates":
+            return synthesis.synthesize(unit)
+        case "switching":
+            return switch(unit, rows_of_model(params, ctx))
+        case _:
+            return simulate(unit, params, ctx)
+
+
+def simulate(unit: Unit, params: Params, ctx: Context) -> Values:
+    """Simulate a unit; raises a MadlError where a result has wrong bits."""
     values = verify(unit, num_random=params["num_random"], rows=rows_of_model(params, ctx))
     if values["mismatches"] or values["beyond_bound"]:
         raise MadlError(
@@ -48,6 +59,38 @@ def run(params: Params, ctx: Context) -> Values:
             f"and {values['beyond_bound']} beyond its bound: {values['first_mismatch']}"
         )
     return {**values, "tool": f"{tools.yosys_version()}, CXXRTL"}
+
+
+# ---- what its gates switch ----------------------------------------------------------------------
+
+
+def switch(unit: Unit, rows: Sequence[Pair]) -> Values:
+    """The load that a unit's gates switch for a result, over rows of a model one after the other.
+
+    Raises:
+        MadlError: the gates give other bits than the definition.
+    """
+    vectors, wants = with_results(unit, row_chains(unit, rows))
+    _, flat = synthesis.mapped(unit)
+    bits = switching.signals(flat, unit, vectors)
+    results = switching.results(flat, bits)
+    if wrong := sum(got != want.code for got, want in zip(results, wants, strict=True)):
+        raise MadlError(f"the gates of {unit.top} give {wrong} of {len(wants)} results other bits")
+    load = switching.switched(flat, bits)
+    return {"vectors": len(vectors), "switched": load, "tool": tools.yosys_version()}
+
+
+def with_results(unit: Unit, chains: Iterable[Chain]) -> tuple[list[Vector], list[ExpectedResult]]:
+    """The vectors of all chains, each with its accumulator, and what each must give."""
+    vectors: list[Vector] = []
+    wants: list[ExpectedResult] = []
+    for chain in chains:
+        acc = [0]
+        for vector in chain.vectors:
+            vectors.append({"acc": acc, **vector})
+            wants.append(expected_result(unit, vectors[-1]))
+            acc = [wants[-1].code]
+    return vectors, wants
 
 
 # ---- the verdict on a unit ----------------------------------------------------------------------
@@ -61,16 +104,7 @@ def verify(unit: Unit, *, num_random: int, rows: Sequence[Pair]) -> dict[str, An
     """
     single = [*corner_vectors(unit), *random_vectors(unit, num_random, 0)]
     chains = [*single_chains(single), *row_chains(unit, rows)]
-    vectors: list[Vector] = []
-    wants: list[ExpectedResult] = []
-    finished: list[int] = []  # of each chain, its last vector
-    for chain in chains:
-        acc = [0]
-        for vector in chain.vectors:
-            vectors.append({"acc": acc, **vector})
-            wants.append(expected_result(unit, vectors[-1]))
-            acc = [wants[-1].code]
-        finished.append(len(vectors) - 1)
+    vectors, wants = with_results(unit, chains)
     results = simulation.simulate(unit, vectors)
     wrong = [i for i, (got, want) in enumerate(zip(results, wants)) if got != want.code]
     return {
@@ -80,7 +114,7 @@ def verify(unit: Unit, *, num_random: int, rows: Sequence[Pair]) -> dict[str, An
         "finite": sum(want.exact is not None for want in wants),
         "beyond_bound": sum(map(lambda got, want: beyond(unit, got, want), results, wants)),
         "rows": len(rows),
-        "error_db": error_db(unit, [results[i] for i in finished], chains),
+        "error_db": error_db(unit, results, chains),
     }
 
 
@@ -93,16 +127,17 @@ def beyond(unit: Unit, got: int, want: ExpectedResult) -> bool:
 
 
 def error_db(unit: Unit, results: Sequence[int], chains: Sequence[Chain]) -> float | None:
-    """Signal to error of finished rows in decibels; None without rows.
+    """Signal to error of finished rows in decibels, of all vectors' results; None without rows.
 
     Raises:
         MadlError: a result that is no number, or no error at all.
     """
     signal = noise = 0.0
-    for code, chain in zip(results, chains, strict=True):
+    ends = itertools.accumulate(len(chain.vectors) for chain in chains)
+    for end, chain in zip(ends, chains, strict=True):
         if chain.dot is None:
             continue
-        value = value_of(unit, code)
+        value = value_of(unit, results[end - 1])
         if value is None:
             raise MadlError(f"{unit.top} gives NaN for finite rows")
         signal += chain.dot**2

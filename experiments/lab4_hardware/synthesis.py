@@ -21,6 +21,7 @@ from typing import Any
 
 from experiments.lab4_hardware import netlist, tools
 from experiments.lab4_hardware.design import ACCUMULATOR, DRIVERS, PARTS, PERIODS, REST
+from experiments.lab4_hardware.netlist import Netlist
 from experiments.lab4_hardware.operands import Unit
 from experiments.lab4_hardware.units import SOURCES
 from madl.errors import MadlError
@@ -39,20 +40,8 @@ LEVELS = 16  # of full adders, at most, along which a constant goes
 
 
 def synthesize(unit: Unit) -> dict[str, Any]:
-    """Map a unit to gates and count them.
-
-    Raises:
-        MadlError: no yosys, or it failed or stopped without its report.
-    """
-    command = tools.needed_yosys()
-    with tempfile.TemporaryDirectory(prefix="madl-yosys-") as work:
-        folder = Path(work)
-        (folder / "cells").mkdir()
-        for source in SOURCES.rglob("*.v"):  # yosys as WebAssembly sees its own folder only
-            shutil.copy(source, folder / source.relative_to(SOURCES))
-        tools.run([*command, "-q", "-p", script(unit)], cwd=folder)
-        modules = read_stat(folder / "stat.json", unit.top)
-        graph = netlist.read(folder / "flat.blif")
+    """Map a unit to gates and count them; raises what `mapped` does."""
+    modules, graph = mapped(unit)
     pipelines = {f"{period}": graph.pipelined(period) for period in PERIODS}
     drivers = TRANSISTORS["$_NOT_"] * graph.num_drivers
     parts = {**count_parts(modules, unit.top), DRIVERS: drivers}
@@ -64,6 +53,22 @@ def synthesize(unit: Unit) -> dict[str, Any]:
         "flip_flops": {period: count for period, (_, count) in pipelines.items()},
         "tool": tools.yosys_version(),
     }
+
+
+def mapped(unit: Unit) -> tuple["Modules", Netlist]:
+    """A unit's gates by module, and flat.
+
+    Raises:
+        MadlError: no yosys, or it failed or stopped without its report.
+    """
+    command = tools.needed_yosys()
+    with tempfile.TemporaryDirectory(prefix="madl-yosys-") as work:
+        folder = Path(work)
+        (folder / "cells").mkdir()
+        for source in SOURCES.rglob("*.v"):  # yosys as WebAssembly sees its own folder only
+            shutil.copy(source, folder / source.relative_to(SOURCES))
+        tools.run([*command, "-q", "-p", script(unit)], cwd=folder)
+        return read_stat(folder / "stat.json", unit.top), netlist.read(folder / "flat.blif")
 
 
 def script(unit: Unit) -> str:

@@ -208,6 +208,8 @@ page.numbers(
     weights_alone=partial(units.share_of, a=MIXED, b=units.BF16),
     signs_apart=partial(units.share_of, a=SIGNS_APART, b=units.BF16),
     int8=partial(units.share_of, a=units.INT8, b=units.BF16),
+    switched=partial(units.switched, a=SIGNS_APART, b=units.BF16),
+    mixed_switched=partial(units.switched, a=MIXED, b=units.BF16),
     exponents=partial(units.part, unit=units.BF16, name="lane exponents"),
     mixed_exponents=partial(units.part, unit=MIXED, name="lane exponents"),
     fp32=partial(classifier, variant=FP32),
