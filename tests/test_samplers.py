@@ -7,16 +7,13 @@ import pytest
 from experiments.lab2_samplers import design
 from experiments.lab2_samplers.records import STEM
 from madl.logbook.charts import interval_of, plain
-from madl.logbook.records import read_published
-from madl.logbook.searches import COLLAPSED_NATS, preferred_rate
-from tests.synthetic import DATA, judgement, kept_of, read
+from tests.synthetic import judgement, kept_of, read
 
 lab = importlib.import_module("experiments.lab2_samplers.page")
-TUNED = DATA / f"{STEM}_tuning.jsonl"
 SEEDS, PAIRS, TEST = (10, 11), 2, 2000
 POINTS = [[2, "linear"], [6, "identity"], [6, "linear"]]
 RIGHT = {"tpe": (1700, 1660, 1680, 1690), "random": (1660, 1660, 1620, 1650)}
-ACCURACIES = {"tpe": [0.3, 0.55, 0.5], "random": [0.3, 0.5, 0.4], "grid": [0.4, 0.4, 0.3]}
+LOSSES = {"tpe": [0.7, 0.45, 0.5], "random": [0.7, 0.5, 0.6], "grid": [0.6, 0.6, 0.7]}
 WHOLE = {"validation_loss": 0.48, "validation_accuracy": 0.8, "parameters": 200}
 
 
@@ -24,8 +21,8 @@ def study(sampler, seed, number, right):
     values = {
         "names": ["num_hidden_layers", "key"],
         "points": POINTS,
-        "accuracies": ACCURACIES[sampler],
-        "num_at_random": 1,
+        "losses": LOSSES[sampler],
+        "accuracies": [1 - loss for loss in LOSSES[sampler]],
         "parameters": 100,
         "whole": WHOLE,
         "judged": judgement(right, loss=0.4),
@@ -55,13 +52,14 @@ def test_choices_of_one_draw_are_a_pair_and_studies_of_one_model_are_averaged(re
     made = lab.tpe_chooses_better(records).comparison
     assert (made.units, made.population) == (2, "seeds")
     assert made.by_unit == pytest.approx((20 / TEST, 50 / TEST))
-    made = lab.tpe_beside_whole(records).comparison
-    assert (made.units, made.by_unit) == (2, pytest.approx((30 / TEST, 35 / TEST)))
-    alone = lab.tpe_beside_left_alone(records).comparison
-    assert alone.by_unit == pytest.approx((-20 / TEST, -15 / TEST))
+    made = lab.tpe_comes_close(records)
+    assert (made.comparison.units, made.boundary) == (2, -design.MARGIN)
+    assert made.comparison.by_unit == pytest.approx((-20 / TEST, -15 / TEST))
+    trained = lab.tpe_beside_whole_trained(records).comparison
+    assert trained.by_unit == pytest.approx((30 / TEST, 35 / TEST))
 
 
-def test_a_study_chooses_the_most_accurate_of_equal_ones_the_first(records):
+def test_a_study_chooses_by_loss_of_equal_ones_the_first(records):
     tpe, grid = (lab.studies(records, sampler)[0] for sampler in ("tpe", "grid"))
     assert lab.chosen_point(tpe) == {"num_hidden_layers": 6, "key": "identity"}
     assert lab.chosen_point(grid) == {"num_hidden_layers": 2, "key": "linear"}
@@ -70,20 +68,6 @@ def test_a_study_chooses_the_most_accurate_of_equal_ones_the_first(records):
     assert lab.keeps_all(records, "num_hidden_layers").value == 4
     assert lab.kept(lab.studies(records, "tpe")).value == 50
     assert lab.trials_agree(records).value == 3  # on one draw the models are as good
-    assert lab.trial_leads(records) == pytest.approx([0.05] * 4)
-
-
-def test_one_rate_serves_all_and_is_not_next_to_a_collapse():
-    tuned = [r for r in read_published(TUNED) if "draw" not in r.case.params]  # of one split
-    for part in ({"sampler": "tpe"}, {"sampler": "random"}, {"part": "whole"}):
-        records = [r for r in tuned if part.items() <= r.case.params.items()]
-        losses = {
-            r.case.params["full_learning_rate"]: r.values["judged"]["validation_loss"]
-            for r in records
-        }
-        assert losses[design.RATE] <= losses[preferred_rate(losses)] + design.TIE_NATS
-        larger = min(rate for rate in losses if rate > design.RATE)
-        assert losses[larger] <= COLLAPSED_NATS
 
 
 def test_a_cut_is_the_mean_with_the_smallest_value_less_that_with_the_largest(records):

@@ -33,6 +33,7 @@ def test_ranks_look_at_the_order_alone_and_a_curve_begins_with_what_fits_and_nev
     assert searches.rank_correlation(a, a[::-1]) == pytest.approx(-1)
     assert searches.rank_correlation(a, [0.5] * 5) == 0
     assert searches.rank_correlation(a, [0.2, 0.1, 0.3, 0.5, 0.9]) == pytest.approx(1 - 6 * 2 / 120)
+    assert searches.least_so_far([None, 0.6, None, 0.7, 0.5]) == [None, 0.6, 0.6, 0.6, 0.5]
     assert searches.highest_so_far([None, 0.6, None, 0.5, 0.7]) == [None, 0.6, 0.6, 0.6, 0.7]
 
 

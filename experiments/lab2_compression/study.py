@@ -1,4 +1,4 @@
-"""Compression in the objective of a search, at equal size of the Linear layers.
+"""Compression in the objective of a search, at equal size.
 
 A candidate is a shape cut out of the fine-tuned model. Its layers, heads and width are searched;
 its feed-forward layers take what these leave of the size, so that all candidates have the same. It
@@ -9,62 +9,52 @@ sentences, order and steps, and differ in where the compression stands:
     compressed                  half, half, quantize + prune
     compressed and trained on   half, quantize + prune, half
 
-Masks and formats stay in place in the training after them. All is trained and judged in float32. A
-trial judges its shape under every schedule, so the searches of a model share their trials.
+Masks and formats stay in place in the training after them. Before them products are bfloat16 where
+that is fast; after them they are exact.
 
-Units: sizes as shares of the whole model's Linear weights, or in bits.
+Units: sizes as shares of the whole model's Linear weights, or in bits; losses in nats.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 from torch import nn
 
 from experiments.lab2_compression import design
 from experiments.lab2_compression.design import AFTER, BETWEEN, FEED_FORWARD, OBJECTIVES, PLAIN
-from madl.compression.prune import prune_, prune_inputs_
-from madl.compression.size import linear_bits, num_parameters
+from madl.compression.prune import prune_
+from madl.compression.size import linear_bits
 from madl.errors import MadlError
 from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Values
 from madl.training import baseline, compressed, search
-from madl.training.data import Encoded, middle_batch
+from madl.training.data import Encoded
 from madl.training.models import NUM_LABELS
-from madl.training.search import Point, Space, Trial
+from madl.training.search import Point, Space
 from madl.training.supernet import Supernet, part_of, size_space
 from madl.training.train import Recipe, train
 
 Halves = tuple[Encoded, Encoded]
 
+SCHEDULES_TOGETHER = ((PLAIN, AFTER), (BETWEEN,))  # of one training
 RATES = {PLAIN: "plain_rate", AFTER: "after_rate", BETWEEN: "between_rate"}
-JUDGED_BY = (*compressed.FORMAT_FIELDS, "sparsity", "test_examples")  # beside shape and training
-MISFIT = -1.0  # of a draw that cannot have the size: below every accuracy
+SEARCH_FIELDS = ("part", "objective", "sampler", "trials", "shape")  # that change no training
+MISFIT = -100.0  # of a trial that cannot have the size: below every loss, with the sign changed
 
 
 def run(params: Params, ctx: Context) -> Values:
     """Run one case: a search for a compressed shape, or the training of a given shape."""
-    net, part = Supernet(params, ctx), params["part"]
-    if part in ("search", "blind"):
+    net = Supernet(params, ctx)
+    if params["part"] == "search":
         return run_search(net)
-    point = given_point(net)
-    if part == "every shape":
-        return judge_twice(net, point)
+    parts = design.SHAPES[str(params["shape"])]
+    point = {name: part_of(net.shape[name], part) for name, part in parts.items()}
     shape = shape_of_size(net, point)
-    judged = judge_in_full(net, shape) if part == "rate" else judge_in_trial(net, shape)
+    is_rate = params["part"] == "rate"
+    judged = judge_in_full(net, shape) if is_rate else judge_in_trial(net, shape, OBJECTIVES)
     return {"chosen": list(shape.values()), **judged}
-
-
-def judge_twice(net: Supernet, point: Point) -> Values:
-    """Judge the shape of a point in full and after a `trial`; without the size, it is not
-    `chosen`."""
-    shape = fit_feed_forward(net.shape, point, size_of(net))
-    if shape is None:
-        return {"chosen": None}
-    trial = judge_in_trial(net, shape)
-    return {"chosen": list(shape.values()), "trial": trial, **judge_in_full(net, shape)}
 
 
 # ---- shapes of one size -------------------------------------------------------------------------
@@ -73,21 +63,6 @@ def judge_twice(net: Supernet, point: Point) -> Values:
 def space(whole: Mapping[str, int]) -> Space:
     """The search space: sizes of layers, heads and width, as parts of the whole model's."""
     return size_space(whole, design.SIZES_SEARCHED)
-
-
-def points_of(choices: Space) -> Iterator[Point]:
-    """Every point of a space."""
-    return (dict(zip(choices, values)) for values in product(*choices.values()))
-
-
-def given_point(net: Supernet) -> Point:
-    """The point of the case's shape, which is given by its name or by the share of each size."""
-    params = net.params
-    if "shape" in params:
-        parts = design.SHAPES[str(params["shape"])]
-    else:
-        parts = {name: float(params[f"{name}_part"] or 0) for name in design.SIZES_SEARCHED}
-    return {name: part_of(net.shape[name], part) for name, part in parts.items()}
 
 
 def fit_feed_forward(whole: Mapping[str, int], point: Point, size: float) -> Point | None:
@@ -103,16 +78,11 @@ def fit_feed_forward(whole: Mapping[str, int], point: Point, size: float) -> Poi
 
     of_whole = (whole[name] for name in (*design.SIZES_SEARCHED, FEED_FORWARD))
     most = size * num_weights(*of_whole)
-    layers, heads, width = searched.values()
-    feed_forward = int(most - num_weights(layers, heads, width, 0)) // (2 * width * layers)
+    layers, _, width = searched.values()
+    feed_forward = int(most - num_weights(*searched.values(), 0)) // (2 * width * layers)
     if not 1 <= feed_forward <= whole[FEED_FORWARD]:
         return None
     return {**searched, FEED_FORWARD: feed_forward}
-
-
-def size_of(net: Supernet) -> float:
-    """The case's size, a share of the whole model's Linear weights."""
-    return float(net.params["size"] or 0)
 
 
 def shape_of_size(net: Supernet, point: Point) -> Point:
@@ -121,11 +91,10 @@ def shape_of_size(net: Supernet, point: Point) -> Point:
     Raises:
         MadlError: there is no such width.
     """
-    shape = fit_feed_forward(net.shape, point, size_of(net))
+    size = float(net.params["size"] or 0)
+    shape = fit_feed_forward(net.shape, point, size)
     if shape is None:
-        raise MadlError(
-            f"no shape with {dict(point)} has {size_of(net):.0%} of the model's weights"
-        )
+        raise MadlError(f"no shape with {dict(point)} has {size:.0%} of the model's weights")
     return shape
 
 
@@ -133,59 +102,30 @@ def shape_of_size(net: Supernet, point: Point) -> Point:
 
 
 def run_search(net: Supernet) -> Values:
-    """Search under the case's objective; train the choice under every schedule, and judge it.
-
-    A search of one trial chooses a shape blindly.
-    """
-    objective = str(net.params["objective"])
+    """Search under the case's objective; train the choice under every schedule, and judge it."""
+    params, objective = net.params, str(net.params["objective"])
+    schedules = next(together for together in SCHEDULES_TOGETHER if objective in together)
 
     def score(point: Point) -> tuple[float, Mapping[str, Any]]:
-        shape = fit_feed_forward(net.shape, point, size_of(net))
+        shape = fit_feed_forward(net.shape, point, float(params["size"] or 0))
         if shape is None:
             return MISFIT, {}
-        judged = judge_in_trial(net, shape)
-        return judged[objective]["validation_accuracy"], {"shape": list(shape.values()), **judged}
+        judged = judge_in_trial(net, shape, schedules)[objective]
+        return -judged["validation_loss"], {"shape": list(shape.values()), **judged}
 
-    draws = draw(net, score)
-    trials = [trial for trial in draws if trial.notes]
-    best = max(trials, key=lambda trial: trial.value)  # of equal ones the first
+    trials, best = search.run_study(net.ctx, params, space(net.shape), score)
     shape = shape_of_size(net, best.point)
     return {
         "chosen": list(shape.values()),
-        "tried": [trial.notes for trial in trials],
-        "misfits": len(draws) - len(trials),
-        "startup": sum(trial.at_random for trial in draws),
+        "tried": [trial.notes or None for trial in trials],  # None: it cannot have the size
+        "startup": search.STARTUP_TRIALS,
         **judge_in_full(net, shape),
     }
 
 
-def draw(net: Supernet, score: Callable[[Point], tuple[float, Mapping[str, Any]]]) -> list[Trial]:
-    """The draws of the case's study, as many as it takes for its trials.
-
-    A draw that cannot have the size has no notes. It is no trial: another one takes its place.
-
-    Raises:
-        MadlError: no point of the space can have the size.
-    """
-    params, choices = net.params, space(net.shape)
-    if not any(fit_feed_forward(net.shape, point, size_of(net)) for point in points_of(choices)):
-        raise MadlError(f"no point of the space can have {size_of(net):.0%} of the model's weights")
-    folder = search.study_folder(net.ctx, params)
-    how: Any = {"sampler": str(params["sampler"]), "seed": baseline.integer(params, "seed")}
-    num_trials = num_draws = baseline.integer(params, "trials")
-    while True:
-        draws = search.search(folder, choices, score, trials=num_draws, **how)
-        num_missing = num_trials - sum(bool(trial.notes) for trial in draws)
-        if not num_missing:
-            return draws
-        num_draws += num_missing
-
-
-def judge_in_trial(net: Supernet, shape: Point) -> Values:
-    """Train a shape as a trial does and judge it under every schedule: on validation, and a
-    candidate that stands without a search on test, too."""
-    rate = float(net.params["trial_learning_rate"] or 0)
-    rates: dict[str, float] = dict.fromkeys(OBJECTIVES, rate)
+def judge_in_trial(net: Supernet, shape: Point, schedules: Sequence[str]) -> Values:
+    """Train a shape as a trial does and judge it: on validation in a search, else on test, too."""
+    rates = dict.fromkeys(schedules, float(net.params["trial_learning_rate"] or 0))
     return judge(net, shape, rates, "trial_", on_test=net.params["part"] == "candidate")
 
 
@@ -201,29 +141,28 @@ def judge(
     """Train a shape under schedules, each at its learning rate, and judge it; once on a machine.
 
     `prefix` names the parameters of the training; in full it has the dropout of the fine-tuning.
-    Beside the judgement of each schedule stand `steps` and `parameters`, embeddings included.
     """
     params, judge_model = net.params, baseline.judge if on_test else baseline.judge_on_validation
     count = baseline.optional(params, f"{prefix}examples")
     halves = halved(baseline.load_splits(params).train.first(count))
     with_rate = {**params, f"{prefix}learning_rate": max(rates.values())}
-    recipe = baseline.training_recipe(with_rate, prefix=prefix, epochs=1)
+    recipe = baseline.training_recipe(with_rate, prefix=prefix, epochs=1, bf16=net.bf16)
 
     def compute() -> Values:
-        values: dict[str, Any] = {"steps": sum(recipe.num_steps(len(half)) for half in halves)}
+        values: Values = {"steps": sum(recipe.num_steps(len(half)) for half in halves)}
         for rate in dict.fromkeys(rates.values()):
             schedules = [schedule for schedule, own in rates.items() if own == rate]
             model = net.build(shape, with_dropout=prefix == "full_")
-            values["parameters"] = num_parameters(model)
             at_rate = replace(recipe, learning_rate=rate)
             for schedule, trained in train_schedules(model, halves, at_rate, net, schedules):
-                judged = judge_model(trained, params, net.ctx.device)
-                values[schedule] = {**judged, "linear_bits": linear_bits(trained)}
+                bf16 = net.bf16 and schedule == PLAIN
+                judged = judge_model(trained, params, net.ctx.device, bf16=bf16)
+                values = {**values, schedule: {**judged, "linear_bits": linear_bits(trained)}}
         return values
 
-    fields = (*JUDGED_BY, f"{prefix}examples", f"{prefix}batch_size")
+    of_training = {name: value for name, value in params.items() if name not in SEARCH_FIELDS}
     how = {"training": prefix, "on_test": on_test, "rates": f"{dict(rates)}"}
-    return search.memoized(net.ctx, {**baseline.recipe(params, fields), **shape, **how}, compute)
+    return search.memoized(net.ctx, {**of_training, **shape, **how}, compute)
 
 
 # ---- the schedules ------------------------------------------------------------------------------
@@ -254,18 +193,11 @@ def train_schedules(
         yield AFTER, model
     if BETWEEN in schedules:
         compress_(other, net.params)
-        train(other, second, recipe, device=net.ctx.device)
+        train(other, second, replace(recipe, bf16=False), device=net.ctx.device)
         yield BETWEEN, other
 
 
 def compress_(model: nn.Module, params: Params) -> None:
-    """Quantize weights, biases and inputs of every Linear layer, and remove its smallest weights
-    and inputs."""
+    """Quantize weights, biases and inputs of every Linear layer, and mask its smallest weights."""
     compressed.quantized_(model, params)
-    smallest: Any = {"sparsity": float(params["sparsity"] or 0), "method": "l1"}
-    prune_(model, **smallest)
-    examples = baseline.load_splits(params).train.first(32 * design.CALIBRATION_SENTENCES)
-    batch = middle_batch(examples, design.CALIBRATION_SENTENCES)
-    device = next(model.parameters()).device
-    batch = {name: tensor.to(device) for name, tensor in batch.items()}
-    prune_inputs_(model, **smallest, calibration=batch)
+    prune_(model, sparsity=float(params["sparsity"] or 0), method="l1")

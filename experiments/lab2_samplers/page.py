@@ -1,35 +1,34 @@
 """Question 2.1: what Random, Grid and TPE find over the trials of an architecture search.
 
 A trial cuts a sub-network out of the fine-tuned model, trains it shortly and looks at its
-validation accuracy. A study has a draw of its own: the sampler's seed, and the sentences that its
-trials train on. All samplers search on every draw. What a study chooses is trained in full and
-judged on test.
+validation loss. A study has a draw of its own: the sampler's seed, and the sentences that its
+trials train on. What a study chooses is trained in full and judged on test. TPE and Random search
+on every draw and are a pair there; Grid searches on the first.
+
+Units: losses in nats.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from functools import partial
 from statistics import fmean, median
 from typing import Any
 
 from experiments.lab2_samplers import design
-from experiments.lab2_samplers.records import STEM, Point, choice, draw_of, full_params, trials
+from experiments.lab2_samplers.records import STEM, Point, trials
 from madl.logbook import searches, stats
-from madl.logbook.arms import SEED, Arm, arm, beside
+from madl.logbook.arms import SEED, Arm, arm
 from madl.logbook.charts import Chart, category, intervals, level, line, linear, percent, span
 from madl.logbook.claims import Contrast, compare, contrast
-from madl.logbook.experiment import CUT, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, exact, of_all, percentage
-from madl.logbook.records import Params, Pending, Record, Records, Row
+from madl.logbook.experiment import CONFIRMING_SEEDS, CUT, TUNING_SEED, Experiment, Plan
+from madl.logbook.numbers import ExactValue, exact, percentage
+from madl.logbook.records import Params, Record, Records, Row
 from madl.logbook.values import Unit
 from madl.training import baseline
 
 page = Experiment(needs=("baseline",), requires=(CUT,))
 
-SAMPLERS = {
-    **{"random": "Random", "grid": "Grid", "tpe": "TPE"},
-    design.OLDER: "TPE, each parameter alone",
-}
+SAMPLERS = {"random": "Random", "grid": "Grid", "tpe": "TPE"}
 STUDIES = "studies"
 SIZES = {  # fields of `BertConfig`, and how they are shown
     "num_hidden_layers": "{} layers",
@@ -43,42 +42,52 @@ def trial_params(plan: Plan, seed: int, study: int = 0) -> Params:
     """The parameters that all trials of a seed's draw (its number is `study`) share."""
     return {
         **baseline.drawn_params(plan, seed),
-        "trial_draw": draw_of(seed, study),
+        "trial_draw": design.DRAW_STRIDE * seed + study,
         "trial_examples": plan.profile.choose(smoke=32, quick=design.TRIAL_SENTENCES),
         "trial_learning_rate": design.TRIAL_RATE,
         "trial_batch_size": design.BATCH,
     }
 
 
-def study_params(plan: Plan, sampler: str, rate: float = design.RATE) -> Params:
-    """Parameters of a study, and of its choice's training in full: of a cut, or the whole model."""
+def full_params(plan: Plan, rate: float) -> Params:
+    """Parameters of the training in full: a pass over all training sentences."""
+    examples = plan.profile.choose(smoke=32, quick=None)
+    return {"full_examples": examples, "full_learning_rate": rate, "full_batch_size": design.BATCH}
+
+
+def study_params(plan: Plan, sampler: str, cut_rate: float, whole_rate: float) -> Params:
+    """Parameters of a study, and the rates to train its choice at: a cut, or the whole model."""
     trials = plan.profile.choose(smoke=12, quick=design.TRIALS)
-    rates = {**full_params(plan, rate), "whole_learning_rate": rate}
+    rates = {**full_params(plan, cut_rate), "whole_learning_rate": whole_rate}
     return {"part": "study", "sampler": sampler, "trials": trials, **rates}
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
-    base = trial_params(plan, TUNING_SEED)
+    base, tried = trial_params(plan, TUNING_SEED), design.RATES_TRIED
     yield {**base, "part": "left alone"}
-    for model, tried in design.RATES_TRIED.items():
-        for rate in plan.profile.choose(smoke=tried[:1], quick=tried):
-            if model == "whole":
-                yield {**base, "part": "whole", **full_params(plan, rate)}
-            else:
-                yield {**base, **study_params(plan, model, rate)}
+    for rate in plan.profile.choose(smoke=tried["whole"][:1], quick=tried["whole"]):
+        yield {**base, "part": "whole", **full_params(plan, rate)}
+    for rate in plan.profile.choose(smoke=tried["cut"][:1], quick=tried["cut"]):
+        for sampler in design.SAMPLERS_COMPARED:
+            yield {**base, **study_params(plan, sampler, rate, rate)}
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
-    first = trial_params(plan, plan.seeds[0])
+    first, cut, whole = trial_params(plan, plan.seeds[0]), *design.RATES.values()
     yield {**first, "part": "audit"}
     yield {**first, "part": "beginning", "sampler": "random", "trials": design.SHORT_TRIALS}
+    draws = [(seed, study) for seed in plan.seeds for study in range(design.DRAWS_A_SEED)]
+    for draw in draws:
+        for sampler in design.SAMPLERS_COMPARED:
+            yield {**trial_params(plan, *draw), **study_params(plan, sampler, cut, whole)}
     for seed in plan.seeds:
-        for study in range(design.DRAWS_A_SEED):
-            for sampler in design.SAMPLERS:
-                yield {**trial_params(plan, seed, study), **study_params(plan, sampler)}
-        yield {**trial_params(plan, seed), "part": "whole", **full_params(plan)}
+        yield {**trial_params(plan, seed), "part": "whole", **full_params(plan, whole)}
+    yield {**first, **study_params(plan, "grid", cut, whole)}
+    for draw in draws:  # last: what the same searches found, trained at another rate
+        preferred = study_params(plan, "random", design.RANDOM_RATE, whole)
+        yield {**trial_params(plan, *draw), **preferred, "part": "preferred rate"}
 
 
 page.quick(lambda params: params["part"] in ("audit", "beginning"))
@@ -92,18 +101,25 @@ def studies(r: Records, sampler: str) -> Records:
     return r.of_experiment(STEM).all(part="study", sampler=sampler)
 
 
-def chosen_at(study: Record) -> int:
-    """The number of the trial that a study chose."""
-    return study.values["accuracies"].index(choice(study)[0]) + 1
+def least_loss(study: Record) -> float:
+    return min(study.values["losses"])
 
 
 def chosen_point(study: Record) -> Point:
-    return choice(study)[1]
+    """The choice of a study: its trial of least validation loss, of equal ones the first."""
+    return min(trials(study), key=lambda trial: trial[0])[1]
+
+
+def chosen_at(study: Record) -> int:
+    """The number of the trial that a study chose."""
+    return study.values["losses"].index(least_loss(study)) + 1
 
 
 def so_far(study: Record) -> list[float]:
-    """After every trial, the highest validation accuracy until then."""
-    return list(accumulate(study.values["accuracies"], max))
+    """After every trial, the validation accuracy of the one of the least loss until then."""
+    losses, accuracies = study.values["losses"], study.values["accuracies"]
+    best = (min(range(i + 1), key=losses.__getitem__) for i in range(len(losses)))
+    return [accuracies[i] for i in best]
 
 
 def choices(r: Records, sampler: str) -> Arm:
@@ -114,12 +130,21 @@ def choices(r: Records, sampler: str) -> Arm:
 
 def whole_trained(r: Records) -> Arm:
     """The whole model, trained in full as well, once a seed, on test."""
-    return arm(r.of_experiment(STEM), "starting model, trained as long", "judged", part="whole")
+    return arm(r.of_experiment(STEM), "whole model, trained as long", "judged", part="whole")
 
 
-def left_alone(r: Records) -> Arm:
-    """The starting model as it is, one a seed."""
-    return replace(baseline.fp32(r), label="starting model")
+def whole(r: Records) -> Arm:
+    """The uncut model, left alone or trained in full, as validation loss prefers; one a seed."""
+    return replace(
+        baseline.fp32(r) if design.IS_WHOLE_LEFT_ALONE else whole_trained(r), label="uncut model"
+    )
+
+
+def beside(models: Arm, chosen: Arm) -> Arm:
+    """Models, of which a seed has one, each repeated for every study of its seed in `chosen`."""
+    by_seed = {record.case.params[SEED]: record for record in models.records}
+    repeated = tuple(by_seed[record.case.params[SEED]] for record in chosen.records)
+    return replace(models, records=repeated, units=STUDIES)
 
 
 @page.claim(primary=True)
@@ -128,42 +153,47 @@ def tpe_chooses_better(r: Records) -> Contrast:
     return compare(choices(r, "tpe"), choices(r, "random"))
 
 
-@page.claim(primary=True)
-def tpe_chooses_better_than_grid(r: Records) -> Contrast:
-    """Trained in full, what TPE's studies choose is more accurate than what Grid's choose."""
-    return compare(choices(r, "tpe"), choices(r, "grid"))
+@page.claim
+def tpe_comes_close(r: Records) -> Contrast:
+    """What TPE's studies choose, trained in full, is at most two points less accurate than the
+    whole model, left alone or trained as long, whichever validation loss prefers."""
+    tpe = choices(r, "tpe")
+    return compare(tpe, beside(whole(r), tpe)).no_worse(design.MARGIN)
 
 
 @page.claim
-def tpe_beside_whole(r: Records) -> Contrast:
-    """TPE's choices over the model that all are cut from, both trained in full."""
+def tpe_beside_random_at_its_rate(r: Records) -> Contrast:
+    """TPE's choices over Random's, trained at the rate that Random's prefers on the tuning seed."""
+    preferred = tuple(r.of_experiment(STEM).all(part="preferred rate"))
+    return compare(choices(r, "tpe"), replace(choices(r, "random"), records=preferred))
+
+
+@page.claim
+def tpe_beside_whole_trained(r: Records) -> Contrast:
+    """TPE's choices over the whole model, both trained in full."""
     tpe = choices(r, "tpe")
     return compare(tpe, beside(whole_trained(r), tpe))
 
 
 @page.claim
-def tpe_beside_left_alone(r: Records) -> Contrast:
-    """TPE's choices, trained in full, over the starting model as it is."""
-    tpe = choices(r, "tpe")
-    return compare(tpe, beside(left_alone(r), tpe))
-
-
-@page.claim
 def random_beside_whole(r: Records) -> Contrast:
-    """Random's choices over the starting model, both trained in full."""
+    """Random's choices over the whole model that TPE's are held against."""
     random = choices(r, "random")
-    return compare(random, beside(whole_trained(r), random))
+    return compare(random, beside(whole(r), random))
 
 
 @page.claim
-def parameters_together(r: Records) -> Contrast:
-    """TPE's choices over those of TPE that draws each parameter alone."""
-    return compare(choices(r, "tpe"), choices(r, design.OLDER))
+def tpe_finds_less_loss(r: Records) -> Contrast:
+    """Validation loss of the best trial: Random's over TPE's."""
+    tpe, random = (studies(r, sampler) for sampler in ("tpe", "random"))
+    sides = [list(map(least_loss, sampled)) for sampled in (random, tpe)]
+    comparison = stats.paired_mean(*sides, unit=Unit.NATS, unit_name=STUDIES)
+    return contrast(comparison, [*tpe, *random])
 
 
 def startup(r: Records) -> int:
     """How many of its first trials TPE draws at random."""
-    return studies(r, "tpe")[0].values["num_at_random"]
+    return studies(r, "tpe")[0].values["settings"]["startup_trials"]
 
 
 def kept(sampled: Records) -> ExactValue:
@@ -173,16 +203,15 @@ def kept(sampled: Records) -> ExactValue:
 
 
 def beyond_whole(r: Records) -> ExactValue:
-    """The number of TPE's studies with a more accurate trial than the whole model's."""
+    """The number of TPE's studies with a trial of less loss than the whole model's."""
     tpe = studies(r, "tpe")
-    better = (so_far(study)[-1] > study.values["whole"]["validation_accuracy"] for study in tpe)
-    return exact(sum(better), tpe)
+    whole_losses = (study.values["whole"]["validation_loss"] for study in tpe)
+    return exact(sum(least_loss(study) < loss for study, loss in zip(tpe, whole_losses)), tpe)
 
 
 def keeps_all(r: Records, name: str, sampler: str = "tpe") -> ExactValue:
-    """The number of a sampler's studies that choose the largest `name` that there is."""
-    space = r.of_experiment(STEM).single(part="audit").values["space"]
-    largest = next(max(effect["values"]) for effect in space if effect["name"] == name)
+    """The number of a sampler's studies that choose the largest `name` of any of TPE's choices."""
+    largest: Any = max(chosen_point(study)[name] for study in studies(r, "tpe"))  # type: ignore[type-var]
     sampled = studies(r, sampler)
     return exact(sum(chosen_point(study)[name] == largest for study in sampled), sampled)
 
@@ -190,69 +219,66 @@ def keeps_all(r: Records, name: str, sampler: str = "tpe") -> ExactValue:
 def lead(r: Records, share: float) -> Contrast:
     """TPE minus Random: validation accuracy of the best trial in the first `share` of a study."""
     tpe, random = studies(r, "tpe"), studies(r, "random")
-    if len(tpe) == 1:
-        raise Pending("a second study of each sampler")
     best = [list(map(so_far, sampled)) for sampled in (tpe, random)]
     sides = [[curve[round(share * len(curve)) - 1] for curve in curves] for curves in best]
     comparison = stats.paired_mean(*sides, unit=Unit.POINTS, unit_name=STUDIES)
     return contrast(comparison, [*tpe, *random])
 
 
-def trial_leads(r: Records) -> list[float]:
-    """TPE's best trial less Random's, draw by draw: validation accuracy."""
-    pairs = zip(studies(r, "tpe"), studies(r, "random"), strict=True)
-    return [so_far(tpe)[-1] - so_far(random)[-1] for tpe, random in pairs]
+def random_on_grids_draw(r: Records) -> Arm:
+    draw = studies(r, "grid")[0].case.params["trial_draw"]
+    return choices(r.where(trial_draw=draw), "random")
 
 
 def trials_agree(r: Records) -> ExactValue:
     """The number of draws on which one sampler has both the better trial and the better model."""
-    tpe, random = choices(r, "tpe"), choices(r, "random")
-    models = zip(tpe.models, random.models, strict=True)
+    tpe, random = studies(r, "tpe"), studies(r, "random")
+    models = zip(choices(r, "tpe").models, choices(r, "random").models, strict=True)
     on_test = [better for pair in models for better in compare(*pair).comparison.by_unit]
-    same = sum(lead * by > 0 for lead, by in zip(trial_leads(r), on_test, strict=True))
-    return exact(same, [*tpe.records, *random.records])
+    pairs = zip(tpe, random, on_test, strict=True)
+    same = sum((least_loss(b) - least_loss(a)) * by > 0 for a, b, by in pairs)
+    return exact(same, [*tpe, *random])
 
 
 page.numbers(
-    tpe=of_all(choices, sampler="tpe"),
-    random=of_all(choices, sampler="random"),
-    grid=of_all(choices, sampler="grid"),
-    over_whole=tpe_beside_whole,
-    over_left_alone=tpe_beside_left_alone,
-    over_older=parameters_together,
-    kept=lambda r: kept(studies(r.and_further, "tpe")),
+    tpe=partial(choices, sampler="tpe"),
+    random=partial(choices, sampler="random"),
+    whole=whole,
+    kept=lambda r: kept(studies(r, "tpe")),
     trials=lambda r: exact(len(so_far(studies(r, "tpe")[0])), studies(r, "tpe")),
     startup=lambda r: exact(startup(r), studies(r, "tpe")),
-    studies=of_all(lambda r: exact(len(studies(r, "tpe")), studies(r, "tpe"))),
+    studies=lambda r: exact(len(studies(r, "tpe")), studies(r, "tpe")),
     grid_size=lambda r: exact(studies(r, "grid")[0].values["num_points"], studies(r, "grid")),
-    deep=of_all(keeps_all, name="num_hidden_layers"),
-    wide=of_all(keeps_all, name="hidden_size"),
-    random_deep=of_all(keeps_all, name="num_hidden_layers", sampler="random"),
-    random_wide=of_all(keeps_all, name="hidden_size", sampler="random"),
-    half_lead=of_all(lead, share=0.5),
-    full_lead=of_all(lead, share=1.0),
-    beyond_whole=of_all(beyond_whole),
-    trials_agree=of_all(trials_agree),
-    trials_differ=of_all(lambda r: exact(sum(map(bool, trial_leads(r))), studies(r, "tpe"))),
-    num_test=lambda r: exact(baseline.fp32(r).first.accuracy.n, baseline.fp32(r).records),
+    deep=partial(keeps_all, name="num_hidden_layers"),
+    wide=partial(keeps_all, name="hidden_size"),
+    random_deep=partial(keeps_all, name="num_hidden_layers", sampler="random"),
+    random_wide=partial(keeps_all, name="hidden_size", sampler="random"),
+    below_whole=lambda r: compare(beside(whole(r), choices(r, "tpe")), choices(r, "tpe")),
+    half_lead=partial(lead, share=0.5),
+    full_lead=partial(lead, share=1.0),
+    grid=partial(choices, sampler="grid"),
+    random_there=random_on_grids_draw,
+    beyond_whole=beyond_whole,
+    trials_agree=trials_agree,
+    at_one_rate=tpe_chooses_better,
+    at_its_rate=tpe_beside_random_at_its_rate,
+    by_trial=tpe_finds_less_loss,
+    num_test=lambda r: exact(baseline.fp32(r).accuracy.n, baseline.fp32(r).records),
 )
 
 
 @page.chart
 def curves(r: Records) -> Chart:
-    """The highest validation accuracy of a trial so far, mean over a sampler's studies."""
-    every = r.and_further
-    curves = {
-        name: list(map(so_far, studies(every, sampler))) for sampler, name in SAMPLERS.items()
-    }
-    trial = fmean(study.values["whole"]["validation_accuracy"] for study in studies(every, "tpe"))
+    """Validation accuracy of the trial of least loss so far, mean over a sampler's studies."""
+    curves = {name: list(map(so_far, studies(r, sampler))) for sampler, name in SAMPLERS.items()}
+    trial = fmean(study.values["whole"]["validation_accuracy"] for study in studies(r, "tpe"))
     blind = span(0.5, startup(r) + 0.5, "drawn at random")
     lines = (line(name, markers=False) for name in curves)
     return Chart(
         searches.mean_rows(curves),
         x=linear("trial", "trials"),
-        y=percent("highest validation accuracy so far"),
-        marks=[blind, level(trial, "starting model, one trial"), *lines],
+        y=percent("validation accuracy, best so far"),
+        marks=[blind, level(trial, "uncut model, one trial"), *lines],
     )
 
 
@@ -260,18 +286,18 @@ def curves(r: Records) -> Chart:
 def cuts(r: Records) -> Chart:
     """Validation accuracy of Random's trials with the smallest value of each parameter minus that
     of those with the largest: the mean over draws."""
-    rows, blind = list[Row](), studies(r.and_further, "random")
+    rows: list[Row] = []
     for effect in r.of_experiment(STEM).single(part="audit").values["space"]:
         name, values = effect["name"], effect["values"]
         ends = ("identity", "linear") if "linear" in values else (values[0], values[-1])
-        draws = [[scores(study, name, v) for v in ends] for study in blind]
+        draws = [[scores(study, name, v) for v in ends] for study in studies(r, "random")]
         change = [fmean(small) - fmean(large) for small, large in draws if small and large]
         cut = SIZES[name].format(ends[0]) if name in SIZES else f"{name}: identity"
         row = {"cut": cut.replace("_", " "), "change": searches.mean_estimate(change, Unit.POINTS)}
         rows.append(row)
     return Chart(
         rows,
-        x=linear("change", "change of a trial's mean validation accuracy", "points", factor=100),
+        x=linear("change", "validation accuracy of a mean trial", "points", factor=100),
         y=category("cut", ""),
         marks=[intervals("change")],
     )
@@ -286,9 +312,8 @@ def scores(study: Record, name: str, value: Any) -> list[float]:
 @page.table
 def samplers(r: Records) -> Sequence[Row]:
     rows: list[Row] = []
-    every = r.and_further
-    for sampler in ("tpe", "random", "grid", design.OLDER):
-        sampled = studies(every, sampler)
+    for sampler in ("tpe", "random", "grid"):
+        sampled = studies(r, sampler)
         best = [so_far(study)[-1] for study in sampled]
         row = {
             "sampler": SAMPLERS[sampler],
@@ -296,32 +321,27 @@ def samplers(r: Records) -> Sequence[Row]:
             "best trial, on validation": searches.mean_estimate(best),
             "found at trial": f"{median(map(chosen_at, sampled)):g}",
             "parameters kept": f"{kept(sampled).value:g} %",
-            "trained in full, on test": choices(every, sampler),
+            "trained in full, on test": choices(r, sampler),
         }
         rows.append(row)
     for name, models in (("left alone", baseline.fp32(r)), ("trained as long", whole_trained(r))):
-        rows.append({"sampler": f"starting model, {name}", "trained in full, on test": models})
+        rows.append({"sampler": f"uncut, {name}", "trained in full, on test": models})
     return rows
 
 
 @page.table
 def chosen(r: Records) -> Sequence[Row]:
-    """Test accuracy of every study's choice and of the starting model, by draw; TPE's shapes."""
-    every, whole = r.and_further, whole_trained(r)
-    arms = [choices(every, sampler) for sampler in ("tpe", "random", "grid")]
-    trained = {
-        record.case.params[SEED]: str(model)
-        for record, model in zip(whole.records, whole.models, strict=True)
-    }
+    """Test accuracy of every study's choice and of the uncut model, by draw; the shape of TPE's."""
+    arms = [choices(r, "tpe"), choices(r, "random")]
+    arms.append(beside(whole(r), arms[0]))
     return [
         {
             "model": study.case.params[SEED],
             "draw": study.case.params["trial_draw"],
             "TPE's choice": shape(chosen_point(study)),
             **{a.label: str(a.models[i]) for a in arms},
-            whole.label: trained.get(study.case.params[SEED], ""),
         }
-        for i, study in enumerate(studies(every, "tpe"))
+        for i, study in enumerate(studies(r, "tpe"))
     ]
 
 
@@ -352,15 +372,13 @@ def audit(r: Records) -> Sequence[Row]:
 def rates(r: Records) -> Sequence[Row]:
     """Validation loss of the tuning seed after training in full, by learning rate."""
     trainings: dict[str, Params] = {
-        "starting model": {"part": "whole"},
+        "uncut model": {"part": "whole"},
         "TPE's choice": {"part": "study", "sampler": "tpe"},
         "Random's choice": {"part": "study", "sampler": "random"},
     }
     alone = r.tuning.single(part="left alone").values["validation_loss"]
-    first: Row = {"model": "starting model, left alone", "no training": f"{alone:.4f}"}
-    chosen = dict.fromkeys(trainings, design.RATE)
-    rows = searches.rate_rows(r.tuning, trainings, "full_learning_rate", "judged", chosen=chosen)
-    return [first, *rows]
+    first: Row = {"model": "uncut model, left alone", "no training": f"{alone:.4f}"}
+    return [first, *searches.rate_rows(r.tuning, trainings, "full_learning_rate", "judged")]
 
 
-page.power(design.TRUTHS)
+page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))

@@ -1,8 +1,8 @@
 """The studies of the architecture search, and the audit of what they search.
 
 A study has a draw: the sampler's seed, and the sentences that all its trials train on, with their
-order. So Random, Grid and TPE of one draw search the same function, and other draws another. A
-trial is worth its validation accuracy. What a study chooses is trained in full and then judged.
+order. So Random, Grid and TPE of one draw search the same function, and other draws another. Trials
+are told apart by validation loss. What a study chooses is trained in full and then judged.
 
 A name that a constructor accepts and ignores makes a search over nothing. So an audit varies one
 parameter at a time and compares what is built: the number of parameters, and the output on the same
@@ -26,7 +26,7 @@ from madl.logbook.experiment import TUNING_SEED, Context
 from madl.logbook.records import Params, Scalar, Values
 from madl.training import baseline
 from madl.training.baseline import RECIPE_FIELDS
-from madl.training.search import Point, Space, num_points, search, study_folder
+from madl.training.search import STARTUP_TRIALS, Point, Space, num_points, search, study_folder
 from madl.training.supernet import TRIAL_FIELDS, Supernet, largest, space
 
 SEARCH_FIELDS = (*RECIPE_FIELDS, *TRIAL_FIELDS, "sampler", "trials")
@@ -73,7 +73,7 @@ def run_study(net: Supernet, choices: Space) -> Values:
 
     def objective(point: Point) -> tuple[float, Mapping[str, Any]]:
         values = net.trial(point)
-        return values["validation_accuracy"], values
+        return -values["validation_loss"], values
 
     trials = search(
         study_folder(net.ctx, {name: params.get(name) for name in SEARCH_FIELDS}),
@@ -92,9 +92,10 @@ def run_study(net: Supernet, choices: Space) -> Values:
     return {
         "names": list(choices),
         "points": [list(trial.point.values()) for trial in trials],
+        "losses": [trial.notes["validation_loss"] for trial in trials],
         "accuracies": [trial.notes["validation_accuracy"] for trial in trials],
         "num_points": num_points(choices),
-        "num_at_random": sum(trial.at_random for trial in trials),
+        "settings": {"startup_trials": STARTUP_TRIALS},
         "parameters": best.notes["parameters"],
         "judged": judged,
         "whole": net.trial(whole),

@@ -1,312 +1,226 @@
-"""Question 3.1: does a width for every layer beat one for all, as quantized and after training?
+"""Question 3.1: does a width for every layer, searched or by sensitivity, beat one for all?
 
-Every Linear layer's weight, bias and input become fixed point. As asked for, a search leaves a
-layer in full precision or gives it 8, 16 or 32 bits, of which 2, 4 or 8 lie after the point; bits
-are free, and a trial trains. From 4 to 8 bits a model may take five a weight, and a layer's width
-says where its point lies, as 1.1 chose it. Mixes are chosen on the tuning seed and reach `cases` as
-parameters.
+Every Linear layer's weight, bias and input become fixed point. As asked for, a search gives a layer
+8, 16 or 32 bits, of which 2, 4 or 8 lie after the point; bits are free. From 4 to 6 bits a model
+may take five a weight, and a layer's width says where its point lies. Mixes are chosen on the
+tuning seed, by validation loss, and reach `cases` as parameters.
 
 Units: bits per weight; losses and how far they move in nats.
 """
 
-import random
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from statistics import fmean
+from typing import Any
 
-from experiments.lab3_widths import design, mixes
-from madl.compression.roles import role
+from experiments.lab3_widths import design
+from madl.compression.roles import ROLES, block, role
 from madl.logbook import searches
-from madl.logbook.arms import Arm, arm, beside
-from madl.logbook.charts import Chart, category, cells, level, line, linear, percent, span
+from madl.logbook.arms import Arm, arm
+from madl.logbook.charts import Chart, category, cells, level, line, linear, span
 from madl.logbook.claims import Contrast, compare
-from madl.logbook.drawing import Panel, says
 from madl.logbook.experiment import CONFIRMING_SEEDS, TUNING, TUNING_SEED, Experiment, Plan
-from madl.logbook.numbers import ExactValue, computed, exact
+from madl.logbook.numbers import ExactValue, NumberFn, computed, exact
 from madl.logbook.records import Params, Record, Records, Row
-from madl.training import baseline, trial
+from madl.training import baseline
 
 page = Experiment(needs=("baseline",))
 
 STEM = "lab3_widths"
-RIVAL = str(design.RIVAL_BITS)  # a mix of one width
-ONE_WIDTH = tuple(str(width) for width in design.FORMATS if width >= design.RIVAL_BITS)
-WIDEST = ONE_WIDTH[-1]
-LAST_FIRST = "last first"  # an order of layers that takes no data
-AS_ASKED = {  # mixes
-    "asked": "full precision, 8, 16 or 32 bits, searched",
-    "begun": "the same, begun with one format for all",
+RIVAL, WIDE = str(design.RIVAL_BITS), str(design.WIDE_BITS)  # mixes of one width
+LABELS = {
+    "asked": "8, 16 or 32 bits, searched",
     "asked 16": "16 bits for all",
-    "asked 8": "8 bits for all, as asked",
+    "asked 8": "8 bits for all",
+    "searched": "4, 5 or 6 bits, searched",
+    "ordered": "4 or 6 bits, by sensitivity",
+    "blind": "4 or 6 bits, in random orders",
+    "5": "5 bits for all",
+    "6": "6 bits for all",
 }
-NARROW = {
-    "allocated": "4 to 8 bits, allocated",
-    "searched": "4 to 8 bits, searched",
-    "ordered": "4 or 6 bits by sensitivity",
-    LAST_FIRST: "4 or 6 bits by depth",
-    "blind": "4 or 6 bits at random",
-    **{name: f"{name} bits for all" for name in ONE_WIDTH},
-}
-LABELS = {**AS_ASKED, **NARROW}
-AS_QUANTIZED = "asked, as quantized"  # a search whose trials do not train
-STUDIES = ("asked", "begun", AS_QUANTIZED, "searched")
-CHOSEN = ("asked", "begun", *design.CANDIDATES)  # by the tuning seed, for all seeds
+WITHIN_BUDGET = ("searched", "ordered")  # mixes, of which the one of less loss is trained on
+HEAD = "head"  # of the layers that stand in no block
 
 
-def choosing_params(plan: Plan, mix: str) -> Params:
-    """The parameters by which the tuning seed chooses a mix: of a search, or of sensitivities."""
-    choose = plan.profile.choose
-    if mix not in STUDIES:
-        return design.WITHIN
-    search: Params = {"sampler": design.SAMPLER, "begin": mix in ("begun", "searched")}
-    if mix == "searched":
-        trials = choose(smoke=6, quick=design.BUDGETED_TRIALS)
-        return {**design.WITHIN, **search, "by": "validation_loss", "trials": trials}
-    trials = choose(smoke=6, quick=design.TRIALS)
-    asked = {"offered": design.ASKED_OFFER, "by": "validation_accuracy", "trials": trials}
-    if mix == AS_QUANTIZED:
-        return {**search, **asked}
-    training = trial.training_params(plan, design.RATES["asked"], design.TRIAL_SENTENCES)
-    return {**search, **asked, **training}
+def block_names(layers: Iterable[str]) -> list[str]:
+    """The numbers of these layers' blocks as text, each once, and "head"."""
+    numbers = dict.fromkeys(block(layer) for layer in layers)
+    return [*(str(number) for number in numbers if number is not None), HEAD]
 
 
 @page.tuning
 def tuning(plan: Plan) -> Iterable[Params]:
-    base = baseline.drawn_params(plan, TUNING_SEED)
-    yield {"part": "sensitivity", **base, **design.WITHIN}
-    for name in STUDIES:
-        yield {"part": "search", "mix": name, **base, **choosing_params(plan, name)}
-    for name in CHOSEN:
-        yield {"part": "untrained", "mix": name, **base, **choosing_params(plan, name)}
-    for text in design.ASKED:
-        yield {"part": "untrained", "mix": text, **base, "formats": text}
-    for name in ONE_WIDTH:
-        yield {"part": "untrained", "mix": name, **base, "formats": design.FORMATS[int(name)]}
-    for rate in plan.profile.choose(smoke=(design.RATES["mix"],), quick=design.RATES_TRIED):
-        recipe = baseline.retraining_params(plan, rate)
-        for name in design.CANDIDATES:
-            chosen_by = choosing_params(plan, name)
-            yield {"part": "trained", "mix": name, **base, **chosen_by, **recipe}
+    choose, base = plan.profile.choose, baseline.drawn_params(plan, TUNING_SEED)
+    yield {"part": "sensitivity", **base, **design.ENDS}
+    for offered, budget in (("asked", None), ("narrow", design.BUDGET_BITS)):
+        formats = {**base, "formats": design.OFFERED[offered]}
+        study = {"sampler": design.SAMPLER, "trials": choose(smoke=3, quick=design.TRIALS)}
+        yield {"part": "search", **formats, "budget": budget, **study}
+        yield {"part": "one format", **formats}
+    for rate in choose(smoke=design.RATES_TRIED[:1], quick=design.RATES_TRIED):
+        yield {"part": "trained", **base, **design.ENDS, **baseline.retraining_params(plan, rate)}
 
 
-# ---- what the tuning seed chose -----------------------------------------------------------------
-
-
-def choice(tuned: Records, mix: str) -> Record:
-    """The tuning record of a mix as quantized, which holds its formats."""
-    return tuned.single(part="untrained", mix=mix)
-
-
-def layers_of(tuned: Records) -> list[Row]:
-    """The layers in the model's order: names, weights, and how far each moves a loss by width."""
-    return tuned.single(part="sensitivity").values["layers"]
-
-
-def sizes_of(tuned: Records) -> dict[str, int]:
-    """Layer → number of its weights, in the model's order."""
-    return {row["layer"]: row["weights"] for row in layers_of(tuned)}
-
-
-def best_for_all(tuned: Records, width: int) -> str:
-    """The format of a width, of those asked for, that has the highest validation accuracy on all
-    layers, as quantized; of equal ones that of the least loss."""
-
-    def rank(text: str) -> tuple[float, float]:
-        values = choice(tuned, text).values
-        return values["validation_accuracy"], -values["validation_loss"]
-
-    return max((text for text in design.ASKED if mixes.width(text) == width), key=rank)
-
-
-def best(tuned: Records, part: str, **where: float) -> str:
-    """The candidate of the least loss on what chose none of them, of those with several widths."""
-    losses = {
-        name: tuned.single(part=part, mix=name, **where).values["kept_back_loss"]
-        for name in design.CANDIDATES
-        if mixes.is_mixed(choice(tuned, name).values["formats"])
-    }
-    return min(losses, key=losses.__getitem__)
-
-
-best_untrained = partial(best, part="untrained")
-best_trained = partial(best, part="trained", tune_learning_rate=design.RATES["mix"])
-
-
-def mixes_of(tuned: Records) -> dict[str, str]:
-    """Mix → its formats, those in random orders left out."""
-    sizes = sizes_of(tuned)
+def mixes(tuned: Records) -> dict[str, Params]:
+    """Mix → the parameters of its layers' formats, as the tuning seed chose them."""
     return {
-        **{name: choice(tuned, name).values["formats"] for name in CHOSEN},
-        **{f"asked {width}": best_for_all(tuned, width) for width in design.ASKED_BITS[:2]},
-        **{name: design.FORMATS[int(name)] for name in ONE_WIDTH},
-        LAST_FIRST: mixes.by_order(sizes, [*reversed(sizes)], design.BUDGET_BITS),
+        **{
+            name: {"formats": record.case.params["formats"], "layers": record.values["layers"]}
+            for name, record in choices(tuned).items()
+        },
+        **{
+            f"asked {width}": {"formats": best_for_all(tuned, "asked", width)["format"]}
+            for width in design.ASKED_BITS[:2]
+        },
+        **{name: {"formats": design.FORMATS[int(name)]} for name in (RIVAL, WIDE)},
     }
+
+
+def best_for_all(tuned: Records, offered: str, width: int) -> Mapping[str, Any]:
+    """The format of a width with the least validation loss on all layers, as it was recorded."""
+    record = tuned.single(part="one format", formats=design.OFFERED[offered])
+    fitting = [tried for tried in record.values["tried"] if tried["format"].startswith(f"{width} ")]
+    return min(fitting, key=lambda tried: tried["validation_loss"])
+
+
+def choices(tuned: Records) -> dict[str, Record]:
+    """Mix → the tuning seed's record that chose a format for each of its layers."""
+    return {
+        "asked": tuned.single(part="search", formats=design.OFFERED["asked"]),
+        "searched": tuned.single(part="search", formats=design.OFFERED["narrow"]),
+        "ordered": tuned.single(part="sensitivity"),
+    }
+
+
+def preferred(tuned: Records) -> str:
+    """The name of the mix within the budget that has the least validation loss."""
+    records = choices(tuned)
+    return min(WITHIN_BUDGET, key=lambda name: records[name].values["validation_loss"])
 
 
 @page.cases
 def cases(plan: Plan) -> Iterable[Params]:
     tuned = plan.records(f"{STEM}{TUNING}")
-    by_name, best, sizes = mixes_of(tuned), best_trained(tuned), sizes_of(tuned)
+    by_name, best = mixes(tuned), preferred(tuned)
     rates = {name: baseline.retraining_params(plan, rate) for name, rate in design.RATES.items()}
     for seed in plan.seeds:
         base = baseline.drawn_params(plan, seed)
         for name, formats in by_name.items():
-            yield {"part": "untrained", "mix": name, **base, "formats": formats}
-        for number in range(plan.profile.choose(smoke=2, quick=design.BLIND_ORDERS)):
-            order = random.Random(f"{seed} {number}").sample([*sizes], len(sizes))
-            formats = mixes.by_order(sizes, order, design.BUDGET_BITS)
-            yield {"part": "untrained", "mix": "blind", "order": number, **base, "formats": formats}
-        for name in (best, RIVAL, WIDEST, "asked", "begun", "asked 16"):
-            rate = rates["asked" if name in AS_ASKED else "mix"]
-            yield {"part": "trained", "mix": name, **base, "formats": by_name[name], **rate}
+            yield {"part": "untrained", "mix": name, **base, **formats}
+        for order in range(plan.profile.choose(smoke=2, quick=design.BLIND_ORDERS)):
+            yield {"part": "untrained", "mix": "blind", "order": order, **base, **design.ENDS}
+        for name in (best, RIVAL):
+            yield {"part": "trained", "mix": name, **base, **by_name[name], **rates["mix"]}
     base = baseline.drawn_params(plan, plan.seeds[0])
-    offered = mixes.write([design.FORMATS[design.NARROW_BITS], design.FORMATS[int(WIDEST)]])
-    for block in dict.fromkeys(map(mixes.block, sizes)):
-        yield {"part": "sensitivity", "block": block, **base, "offered": offered}
+    for name in block_names(tuned.single(part="sensitivity").values["names"]):
+        yield {"part": "sensitivity", "block": name, **base, "formats": design.OFFERED["ends"]}
+    yield {"part": "trained", "mix": "asked", **base, **by_name["asked"], **rates["asked"]}
 
 
-@page.quick
-def quick(params: Params) -> bool:
-    is_shown = params["part"] == "untrained" and params["mix"] in ("allocated", RIVAL)
-    return params["seed"] == CONFIRMING_SEEDS[0] and is_shown
-
-
-# ---- models -------------------------------------------------------------------------------------
+page.quick(lambda params: params["part"] == "sensitivity" and params["block"] == "0")
 
 
 def untrained(r: Records, mix: str) -> Arm:
     """The models of a mix as quantized; "blind", in random orders, has several a seed."""
-    if mix == "blind":
-        records = tuple(r.all(part="untrained", mix=mix))
-        return Arm(label=LABELS[mix], records=records, units="orders")
-    return arm(r, LABELS[mix], part="untrained", mix=mix)
+    if mix != "blind":
+        return arm(r, LABELS[mix], part="untrained", mix=mix)
+    records = r.all(part="untrained", mix=mix)
+    by_seed = sorted(records, key=lambda record: int(record.case.params["seed"] or 0))
+    return Arm(label=LABELS[mix], records=tuple(by_seed), units="orders")
 
 
 def trained(r: Records, mix: str) -> Arm:
-    """The models of a mix, trained on for an epoch."""
+    """The models of a mix, trained on for a pass."""
     return arm(r, f"{LABELS[mix]}, trained on", part="trained", mix=mix)
+
+
+def repeated_for_orders(a: Arm, orders: Arm) -> Arm:
+    """The models of an arm, each repeated for every order of its seed in `orders`."""
+    count = len(orders.records) // len(a.records)
+    records = tuple(record for record in a.records for _ in range(count))
+    return Arm(label=a.label, records=records, units=orders.units)
 
 
 @page.claim(primary=True)
 def a_mix_beats_one_width(r: Records) -> Contrast:
-    """A width for every layer beats one width: at no more than five bits a weight, the best mix,
-    the tuning seed's choice, is more accurate than five bits for all layers, both trained for an
-    epoch at the same rate."""
-    return compare(trained(r, best_trained(r.tuning)), trained(r, RIVAL))
+    """From 4 to 6 bits, the mix of widths that the tuning seed prefers, trained on for a pass, is
+    more accurate than 5 bits for all layers, trained as long at the same rate."""
+    return compare(trained(r, preferred(r.tuning)), trained(r, RIVAL))
 
 
-@page.claim
-def a_mix_as_quantized(r: Records) -> Contrast:
-    """As quantized, the best mix over five bits for all layers."""
-    return compare(untrained(r, best_untrained(r.tuning)), untrained(r, RIVAL))
+@page.claim(primary=True)
+def order_matters(r: Records) -> Contrast:
+    """Narrowing from 6 to 4 bits the layers that alone move a loss least is more accurate than
+    narrowing layers in blind orders."""
+    orders = untrained(r, "blind")
+    return compare(repeated_for_orders(untrained(r, "ordered"), orders), orders)
 
 
 @page.claim
 def search_as_asked_for(r: Records) -> Contrast:
-    """As asked for: a searched format of full precision, 8, 16 or 32 bits for each layer over 16
-    bits for all, both trained on for an epoch."""
-    return compare(trained(r, "asked"), trained(r, "asked 16"))
+    """As quantized: a searched format of 8, 16 or 32 bits for each layer over 16 bits for all."""
+    return compare(untrained(r, "asked"), untrained(r, "asked 16"))
 
 
 @page.claim
-def search_begun(r: Records) -> Contrast:
-    """The same search, begun with one format for all layers, over 16 bits for all, both trained on
-    for an epoch."""
-    return compare(trained(r, "begun"), trained(r, "asked 16"))
+def sensitivity_over_one_width(r: Records) -> Contrast:
+    """As quantized: 4 or 6 bits by sensitivity over 5 bits for all."""
+    return compare(untrained(r, "ordered"), untrained(r, RIVAL))
 
 
 @page.claim
-def allocation_over_order(r: Records) -> Contrast:
-    """As quantized: 4 to 8 bits, allocated, over 4 or 6 bits by the order of sensitivity."""
-    return compare(untrained(r, "allocated"), untrained(r, "ordered"))
+def search_over_one_width(r: Records) -> Contrast:
+    """As quantized: the mix that the search found from 4 to 6 bits over 5 bits for all."""
+    return compare(untrained(r, "searched"), untrained(r, RIVAL))
 
 
 @page.claim
-def search_over_allocation(r: Records) -> Contrast:
-    """As quantized: the mix that the search found from 4 to 8 bits over the allocated one."""
-    return compare(untrained(r, "searched"), untrained(r, "allocated"))
+def sensitivity_over_search(r: Records) -> Contrast:
+    """As quantized: 4 or 6 bits by sensitivity over the mix that the search found."""
+    return compare(untrained(r, "ordered"), untrained(r, "searched"))
 
 
-@page.claim
-def order_over_chance(r: Records) -> Contrast:
-    """As quantized: narrowing first the layers that alone move a loss least, over random orders."""
-    orders = untrained(r, "blind")
-    return compare(beside(untrained(r, "ordered"), orders), orders)
+def choice(name: str) -> Callable[[Records], Record]:
+    """A function that reads the tuning record that chose a format for each layer of a mix."""
+    return lambda r: choices(r.tuning)[name]
 
 
-@page.claim
-def order_over_depth(r: Records) -> Contrast:
-    """As quantized: narrowing first the layers that alone move a loss least, over the last ones."""
-    return compare(untrained(r, "ordered"), untrained(r, LAST_FIRST))
-
-
-# ---- numbers ------------------------------------------------------------------------------------
-
-
-def of_tuning(part: str, **where: str) -> Callable[[Records], Record]:
-    """A function that reads the tuning record with these parameters."""
-    return lambda r: r.tuning.single(part=part, **where)
-
-
-by_sensitivity = of_tuning("sensitivity")
-
-
-def narrow_moves(record: Record) -> dict[str, float]:
-    """Layer → how far it alone at the narrow width moves a loss, in nats; in the model's order."""
-    width = str(design.NARROW_BITS)
-    return {row["layer"]: row["moved"][width] for row in record.values["layers"]}
+by_sensitivity = choice("ordered")
 
 
 def agreement(r: Records) -> ExactValue:
     """Rank correlation between two seeds of how far each layer, alone narrow, moves a loss."""
     tuned, repeats = by_sensitivity(r), r.all(part="sensitivity")
-    first = narrow_moves(tuned)
     pairs = [
-        (first[layer], moved) for other in repeats for layer, moved in narrow_moves(other).items()
+        (tuned.values["moved"][layer], moved)
+        for record in repeats
+        for layer, moved in record.values["moved"].items()
     ]
     return exact(round(searches.rank_correlation(*zip(*pairs)), 2), [tuned, *repeats])
 
 
-def with_depth(record: Record) -> float:
-    """Rank correlation of how far layers, alone narrow, move a loss and how early they stand."""
-    moved = [*narrow_moves(record).values()]
-    return round(searches.rank_correlation(moved, [-place for place in range(len(moved))]), 2)
+def moved_nats(record: Record) -> Sequence[float]:
+    """How far each single narrow layer moves a loss, in nats, ascending."""
+    return sorted(round(nats, 3) for nats in record.values["moved"].values())
 
 
-def widths(tuned: Records, mix: str) -> dict[str, int]:
-    """Layer → bits a weight in a mix: 32 in full precision."""
-    by_layer = mixes.by_layer(choice(tuned, mix).values["formats"], [*sizes_of(tuned)])
-    return {layer: mixes.width(text) for layer, text in by_layer.items()}
+def over_budget(record: Record) -> int:
+    """The share of a search's trials that are over the budget, in %."""
+    tried = record.values["tried"]
+    return round(100 * tried.count(None) / len(tried))
 
 
-def in_full(record: Record) -> int:
-    """The number of layers that a mix leaves in full precision."""
-    return mixes.read(record.values["formats"]).count(design.FULL)
+def wide_layers(part: str) -> NumberFn:
+    """A function that counts wide layers by sensitivity in a part: "early", "late" or "head"."""
 
+    def count(record: Record) -> int:
+        names, digits = record.values["names"], record.values["layers"]
+        wide = [block(name) for name, digit in zip(names, digits) if digit == "0"]
+        half = (len(block_names(names)) - 1) // 2
+        parts = ["head" if n is None else "early" if n < half else "late" for n in wide]
+        return parts.count(part)
 
-def mean_bits(r: Records, part: str) -> ExactValue:
-    """The mean bits of the allocated layers of a part: early blocks, late blocks, or the head."""
-    by_layer = widths(r.tuning, "allocated")
-    blocks = [name for name in dict.fromkeys(map(mixes.block, by_layer)) if name != mixes.HEAD]
-    half = len(blocks) // 2
-    members = {"early": blocks[:half], "late": blocks[half:], "head": [mixes.HEAD]}[part]
-    bits = [width for layer, width in by_layer.items() if mixes.block(layer) in members]
-    return exact(round(fmean(bits), 1), [choice(r.tuning, "allocated")], "bits")
-
-
-def mean_products(r: Records, mix: str) -> ExactValue:
-    """The mean of bits of a weight times bits of an input, over the products of a trained mix."""
-    models = trained(r, mix)
-    return exact(round(products(r.tuning, models), 1), models.records)
-
-
-def num_trials(search: Record) -> int:
-    return len(search.values["tried"])
-
-
-def repaired(record: Record) -> int:
-    """The share of a search's trials that were drawn above the budget, in per cent."""
-    return round(100 * record.values["num_repaired"] / len(record.values["tried"]))
+    return computed(by_sensitivity, count)
 
 
 page.numbers(
@@ -314,213 +228,108 @@ page.numbers(
     asked=partial(untrained, mix="asked"),
     asked16=partial(untrained, mix="asked 16"),
     asked8=partial(untrained, mix="asked 8"),
-    eight=partial(untrained, mix=WIDEST),
     asked_trained=partial(trained, mix="asked"),
-    begun_trained=partial(trained, mix="begun"),
-    asked16_trained=partial(trained, mix="asked 16"),
-    quantized_gain=a_mix_as_quantized,
-    asked_gain=search_as_asked_for,
-    begun_gain=search_begun,
-    asked_bits=computed(of_tuning("untrained", mix="asked"), lambda r: round(r.values["bits"], 1)),
-    asked_full=computed(of_tuning("untrained", mix="asked"), in_full),
-    begun_full=computed(of_tuning("untrained", mix="begun"), in_full),
-    allocated_gain=allocation_over_order,
-    searched_gain=search_over_allocation,
-    order_gain=order_over_chance,
-    depth_gain=order_over_depth,
-    most_to_win=lambda r: compare(untrained(r, WIDEST), untrained(r, RIVAL)),
-    most_to_win_trained=lambda r: compare(trained(r, WIDEST), trained(r, RIVAL)),
-    mix_products=lambda r: mean_products(r, best_trained(r.tuning)),
-    rival_products=lambda r: mean_products(r, RIVAL),
-    trials=computed(of_tuning("search", mix="asked"), num_trials),
-    budget_trials=computed(of_tuning("search", mix="searched"), num_trials),
-    repaired=computed(of_tuning("search", mix="searched"), repaired, "%"),
+    searched_over_one=search_over_one_width,
+    most_to_win=lambda r: compare(untrained(r, WIDE), untrained(r, RIVAL)),
+    trials=computed(choice("asked"), lambda record: len(record.values["tried"])),
+    thrown_away=computed(choice("searched"), over_budget, "%"),
+    narrow_layers=computed(by_sensitivity, lambda record: record.values["layers"].count("1")),
     layers=computed(by_sensitivity, lambda record: len(record.values["layers"])),
-    bits_early=partial(mean_bits, part="early"),
-    bits_late=partial(mean_bits, part="late"),
-    bits_head=partial(mean_bits, part="head"),
-    farthest=computed(by_sensitivity, lambda r: round(max(narrow_moves(r).values()), 3), "nats"),
-    nearest=computed(by_sensitivity, lambda r: round(min(narrow_moves(r).values()), 3), "nats"),
+    wide_early=wide_layers("early"),
+    wide_late=wide_layers("late"),
+    wide_head=wide_layers("head"),
+    farthest=computed(by_sensitivity, lambda record: moved_nats(record)[-1], "nats"),
+    nearest=computed(by_sensitivity, lambda record: moved_nats(record)[0], "nats"),
     agreement=agreement,
-    depth=computed(by_sensitivity, with_depth),
 )
-
-
-# ---- figures and tables -------------------------------------------------------------------------
 
 
 @page.chart
 def curves(r: Records) -> Chart:
-    """The highest validation accuracy up to each trial of the searches as asked for."""
-    titles = {
-        "asked": "trials trained on",
-        "begun": "trained on, begun with one format for all",
-        AS_QUANTIZED: "trials as quantized",
+    """Least validation loss up to each trial of both searches; None before a mix is in budget."""
+    records = choices(r.tuning)
+    so_far = {
+        LABELS[name]: searches.least_so_far(records[name].values["tried"])
+        for name in ("asked", "searched")
     }
-    searched = {name: r.tuning.single(part="search", mix=name).values for name in titles}
-    so_far = {titles[name]: searches.highest_so_far(v["tried"]) for name, v in searched.items()}
-    # The search that is begun takes each format on offer for all layers first, in turn.
-    sixteen = searched["begun"]["tried"][design.ASKED.index(best_for_all(r.tuning, 16))]
-    drawn = searched["asked"]["num_at_random"]
+    levels = {
+        LABELS["asked 16"]: best_for_all(r.tuning, "asked", 16),
+        LABELS[RIVAL]: best_for_all(r.tuning, "narrow", design.RIVAL_BITS),
+        LABELS["ordered"]: records["ordered"].values,
+    }
+    startup = records["asked"].values["settings"]["startup_trials"]
     return Chart(
         [
             {"trial": i + 1, **dict(zip(so_far, values, strict=True))}
             for i, values in enumerate(zip(*so_far.values(), strict=True))
         ],
         x=linear("trial", "trials"),
-        y=percent("highest validation accuracy so far"),
+        y=linear(label="least validation loss so far", unit="nats"),
         marks=[
-            span(0.5, drawn + 0.5, "drawn at random; given, where begun"),
-            level(sixteen, f"{LABELS['asked 16']}, a trial trained on"),
+            span(0.5, startup + 0.5, "drawn at random"),
+            *(level(values["validation_loss"], name) for name, values in levels.items()),
             *(line(name, markers=False) for name in so_far),
         ],
     )
 
 
-def place(layer: str) -> dict[str, str]:
-    """Where a layer stands on a map: its row and its column."""
-    name = mixes.block(layer)
-    return {"block": name if name == mixes.HEAD else f"block {name}", "layer": role(layer)}
+def layer_map(values: Mapping[str, Any], column: str) -> Chart:
+    """A chart with a value for each layer: blocks × roles, with the head's layers below."""
+
+    def position(layer: str) -> tuple[float, int]:
+        number, name = block(layer), role(layer)
+        row = math.inf if number is None else number
+        return row, ROLES.index(name) if name in ROLES else len(ROLES)
+
+    rows = [
+        {
+            "block": HEAD if (number := block(layer)) is None else f"block {number}",
+            "layer": role(layer),
+            column: values[layer],
+        }
+        for layer in sorted(values, key=position)
+    ]
+    return Chart(rows, x=category("layer"), y=category("block"), marks=[cells(column)])
+
+
+@page.chart
+def sensitivity(r: Records) -> Chart:
+    """How far each layer moves a validation sentence's loss if it alone is narrow."""
+    moved = by_sensitivity(r).values["moved"]
+    values = {layer: round(1e3 * nats) for layer, nats in moved.items()}
+    return layer_map(values, "thousandths of a nat")
 
 
 @page.chart
 def asked_widths(r: Records) -> Chart:
-    """The bits that the search over full precision, 8, 16 and 32 bits gives each layer."""
-    rows = [{**place(layer), "bits": bits} for layer, bits in widths(r.tuning, "asked").items()]
-    return Chart(rows, x=category("layer"), y=category("block"), marks=[cells("bits")])
-
-
-def products(tuned: Records, models: Arm) -> float:
-    """Bits of a weight times bits of an input, the mean over products: a multiplier grows so."""
-    sizes, means = sizes_of(tuned), list[float]()
-    for record in models.records:
-        by_layer = mixes.by_layer(str(record.case.params["formats"]), [*sizes])
-        spent = sum(sizes[layer] * mixes.width(text) ** 2 for layer, text in by_layer.items())
-        means.append(spent / sum(sizes.values()))
-    return fmean(means)
-
-
-def model_rows(r: Records, names: Iterable[str]) -> list[Row]:
-    """A row for each mix: test accuracy as quantized, and trained on where it was."""
-    names_trained = {*r.where(part="trained").param_values("mix")}
-    return [
-        {
-            "a layer has": quantized.label,
-            "bits a weight": f"{quantized.mean('bits'):.2f}",
-            "times an input's": f"{products(r.tuning, quantized):.1f}",
-            "as quantized": quantized,
-            "trained on": trained(r.and_further, name) if name in names_trained else "",
-        }
-        for name, quantized in ((name, untrained(r, name)) for name in names)
-    ]
+    """The bits that the search over 8, 16 and 32 bits gives each layer."""
+    record = choice("asked")(r)
+    widths = [int(text.split()[0]) for text in str(record.case.params["formats"]).split(", ")]
+    digits = zip(record.values["names"], record.values["layers"], strict=True)
+    return layer_map({layer: widths[int(digit)] for layer, digit in digits}, "bits")
 
 
 @page.table
 def models(r: Records) -> Sequence[Row]:
-    return model_rows(r, NARROW)
+    names_trained = r.where(part="trained").param_values("mix")
+    return [
+        {
+            "a layer has": quantized.label,
+            "bits a weight": f"{quantized.mean('bits'):.1f}",
+            "as quantized": quantized,
+            "trained on": trained(r, name) if name in names_trained else "",
+            "models trained": len(trained(r, name).records) if name in names_trained else "",
+        }
+        for name, quantized in ((name, untrained(r, name)) for name in LABELS)
+    ]
 
 
-@page.table
-def as_asked(r: Records) -> Sequence[Row]:
-    return model_rows(r, AS_ASKED)
-
-
-@page.table
-def predictions(r: Records) -> Sequence[Row]:
-    """How far a mix's widths, each alone, move a loss, and the validation loss with all of them."""
-    moved = {row["layer"]: row["moved"] for row in layers_of(r.tuning)}
-    rows: list[Row] = []
-    for name in (*design.CANDIDATES, *ONE_WIDTH):
-        by_layer, loss = widths(r.tuning, name), choice(r.tuning, name).values["kept_back_loss"]
-        added_up = sum(moved[layer][str(width)] for layer, width in by_layer.items())
-        cells = {"moves a loss, added up": f"{added_up:.3f}", "loss": f"{loss:.3f}"}
-        rows.append({"a layer has": LABELS[name], **cells})
-    return rows
-
-
-page.power(design.TRUTHS)
+page.power(design.TRUTHS, units=len(CONFIRMING_SEEDS))
 
 
 @page.table
 def rates(r: Records) -> Sequence[Row]:
-    """Validation loss of the tuning seed after training on, by rate."""
-    trainings: dict[str, Params] = {
-        LABELS[name]: {"part": "trained", "mix": name} for name in design.CANDIDATES
-    }
-    chosen = dict.fromkeys(trainings, design.RATES["mix"])
+    """Validation loss of the tuning seed, by rate."""
+    trainings: dict[str, Params] = {"by sensitivity": {"part": "trained"}}
+    chosen = {"by sensitivity": design.RATES["mix"]}
     return searches.rate_rows(r.tuning, trainings, "tune_learning_rate", chosen=chosen)
-
-
-# ---- the budget game ----------------------------------------------------------------------------
-
-LABEL, CELL, ROW, TOP = 58, 50, 30, 18  # of the map: left of a row, a cell, a row, above the first
-AT_NARROW = f"moved at {design.NARROW_BITS}"
-
-
-def budget_panels(rows: Sequence[Row]) -> list[Panel]:
-    """The only panel, which shows the mix by order; the page's script shows any other."""
-    return [Panel(title="", svg=f"{budget_svg(rows)}\n{says(says_budget(rows))}", folded=False)]
-
-
-def says_budget(rows: Sequence[Row], mix: str = "ordered") -> str:
-    """A mix in words, as the page's script says it, too."""
-    few = sum(row[mix] == design.NARROW_BITS for row in rows)
-    bits = sum(row[mix] * row["weights"] for row in rows) / sum(row["weights"] for row in rows)
-    within = "within" if bits <= design.BUDGET_BITS else "over"
-    moved, least = (sum(row[f"moved at {row[m]}"] for row in rows) for m in (mix, "allocated"))
-    return (
-        f"{few} of {len(rows)} layers have four bits: {bits:.2f} bits a weight, {within} the "
-        f"budget of five. Added up, widths move a loss by {moved:.0f} thousandths "
-        f"of a nat; allocated, by {least:.0f}."
-    )
-
-
-def budget_svg(rows: Sequence[Row]) -> str:
-    """The map: a cell a layer, the darker the further it moves a loss, with its bits in it."""
-    blocks = list(dict.fromkeys(row["block"] for row in rows))
-    columns = {name: [row["layer"] for row in rows if row["block"] == name] for name in blocks}
-    farthest = max(row[AT_NARROW] for row in rows)
-    parts = "".join(
-        note(LABEL + (i + 0.5) * CELL, 12, name, "middle")
-        for i, name in enumerate(columns[blocks[0]])
-    )
-    for down, name in enumerate(blocks):
-        parts += note(0, TOP + down * ROW + 19, name)
-    for i, row in enumerate(rows):
-        x = LABEL + CELL * columns[row["block"]].index(row["layer"])
-        y = TOP + ROW * blocks.index(row["block"])
-        bits, moved = row["ordered"], row[AT_NARROW]
-        parts += (
-            f'<g class="cell{" narrow" * (bits == design.NARROW_BITS)}" data-layer="{i}"><title>'
-            f"{row['block']} {row['layer']}, four bits: {moved:.1f} thousandths of a nat</title>"
-            f'<rect x="{x + 2}" y="{y + 2}" width="{CELL - 4}" height="{ROW - 4}" '
-            f'style="fill-opacity: {0.1 + 0.9 * moved / farthest:.2f}"/>'
-            f'<text x="{x + CELL / 2:g}" y="{y + 19}" text-anchor="middle">{bits}</text></g>'
-        )
-    of_head, height = columns.get(mixes.HEAD, []), TOP + ROW * len(blocks)
-    parts += note(LABEL + CELL * len(of_head) + 8, height - 11, ", ".join(of_head))
-    width = LABEL + CELL * max(map(len, columns.values()))
-    widths = ",".join(map(str, design.FORMATS))
-    return (
-        f'<svg class="graph" viewBox="0 0 {width} {height}" data-widths="{widths}" '
-        f'data-narrow="{design.NARROW_BITS}" data-rival="{design.RIVAL_BITS}" '
-        f'data-budget="{design.BUDGET_BITS:g}" aria-hidden="true">{parts}</svg>'
-    )
-
-
-def note(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text class="note" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{text}</text>'
-
-
-@page.drawing(panels=budget_panels, alt=says_budget, script="budget")
-def budget(r: Records) -> Sequence[Row]:
-    """A row a layer: how far it alone at each width moves a loss, in thousandths of a nat, its
-    weights, and its width in the mixes by order and as allocated."""
-    ordered, best = (widths(r.tuning, name) for name in ("ordered", "allocated"))
-    rows: list[Row] = []
-    for row in layers_of(r.tuning):
-        layer, moved = row["layer"], row["moved"].items()
-        thousandths = {f"moved at {width}": round(1e3 * nats, 2) for width, nats in moved}
-        mixed = {"ordered": ordered[layer], "allocated": best[layer]}
-        rows.append({**place(layer), "weights": row["weights"], **thousandths, **mixed})
-    return rows

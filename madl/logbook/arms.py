@@ -177,7 +177,7 @@ def answers_apart(models: Arm, *within: str) -> float:
 
     They have to be judged on the same sentences; `within` leads to those answers.
     """
-    answers = replace(models, within=within).outcomes
+    answers = replace(models, within=within or models.within).outcomes
     return fmean(a.differing(b) / a.n for a, b in combinations(answers, 2))
 
 

@@ -292,14 +292,15 @@ class Experiment:
         """Declare a function that gives a text that a case captured, such as an error message."""
         return self._show("output", fn)
 
-    def power(self, truths: Truths, *, unit: Unit = Unit.POINTS) -> None:
-        """Declare the table `power`: how likely ten models decide the page's primary claims, for
-        each of the assumed truths, which are in this unit.
+    def power(self, truths: Truths, *, unit: Unit = Unit.POINTS, units: int = NUM_SEEDS) -> None:
+        """Declare the table `power`: how likely the design decides, for each of the assumed truths.
+
+        `unit` is that of the truths; `units` counts what is drawn at random (seeds, studies).
         """
 
         def power(_: Records) -> Sequence[Row]:
             family = sum(claim.primary for claim in self.claims.values())
-            return power_table(truths, unit, claims=max(family, 1), units=NUM_SEEDS)
+            return power_table(truths, unit, claims=max(family, 1), units=units)
 
         self.table(power)
 

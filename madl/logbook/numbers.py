@@ -147,6 +147,9 @@ def number_of(name: str, value: Any, records: Records) -> Number:
         case Contrast(comparison=c, a=a, b=b):
             label = f"{a.label} over {b.label}" if a and b else ""
             return _estimated(name, label, c.estimate(c.units), value.cases, c.units, c.population)
+        case Estimate():
+            n = value.seeds if value.unit is not Unit.TIMES else 0
+            return _estimated(name, "", value, every, n, MODELS)
         case Sourced(estimate=estimate):
             return _estimated(name, "", estimate, value.cases, estimate.seeds, MODELS)
         case ExactValue():

@@ -22,6 +22,12 @@ COLLAPSED_NATS = 0.65  # of loss on balanced labels, nearly log 2: the model gue
 Study = Sequence[float | None]  # None: no value so far
 
 
+def least_so_far(losses: Iterable[float | None]) -> list[float | None]:
+    """For each trial, the least loss up to it; None as long as no trial has a loss."""
+    least = accumulate((math.inf if loss is None else loss for loss in losses), min)
+    return [None if math.isinf(loss) else loss for loss in least]
+
+
 def highest_so_far(values: Iterable[float | None]) -> list[float | None]:
     """For each trial, the highest value up to it; None as long as no trial has a value."""
     highest = accumulate((-math.inf if value is None else value for value in values), max)
@@ -109,7 +115,7 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     return float(ranked.statistic)
 
 
-def mean_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
+def mean_rows(curves: Mapping[str, Sequence[Study]], unit: Unit = Unit.PERCENT) -> list[Row]:
     """A row for each trial, a column for each curve: the mean of its studies, with its interval.
 
     It is None where a study has no value so far, or fewer trials.
@@ -118,7 +124,7 @@ def mean_rows(curves: Mapping[str, Sequence[Study]]) -> list[Row]:
 
     def at(studies: Sequence[Study], i: int) -> Estimate | None:
         values = [value for study in studies for value in study[i : i + 1] if value is not None]
-        return mean_estimate(values) if len(values) == len(studies) else None
+        return mean_estimate(values, unit) if len(values) == len(studies) else None
 
     return [
         {"trial": i + 1, **{name: at(studies, i) for name, studies in curves.items()}}

@@ -16,7 +16,7 @@ print(f"{len(rows)} trials, samplers: {', '.join(samplers)}")
 # %% [markdown]
 # ## The figure
 #
-# Means over the studies, with bands.
+# Means over the studies, with bands; Grid has one study.
 
 # %%
 figure, axes = plt.subplots(figsize=(6.4, 3.4))

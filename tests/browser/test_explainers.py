@@ -3,8 +3,6 @@
 Needs what `test_site` needs.
 """
 
-import re
-
 import pytest
 
 from experiments.lab4_tiles import layout
@@ -17,7 +15,6 @@ PAGES = {  # script → page
     "tiles": "lab4_tiles",
     "memory": "lab4_memory",
     "width": "lab1_quantization",
-    "budget": "lab3_widths",
     **dict.fromkeys(("grid", "repairs", "block"), "four_bits"),
 }
 TEXTS = "f => [...f.querySelectorAll('.panel [data-f]')].map(e => [e.dataset.f, e.textContent])"
@@ -118,23 +115,12 @@ def test_a_block_a_warp_and_any_mapping_are_chosen_and_drawn(explained):
             assert figure.locator("[data-part=warps] > g").count() in (9, 33)
 
 
-def test_what_is_drawn_follows_its_controls(explained, browser):
+def test_what_is_drawn_follows_its_controls(explained):
     _, figure = explained("memory")
     figure.locator("input[type=checkbox]").first.uncheck()
     texts = dict(figure.evaluate(TEXTS))
     assert texts["chosen"] == texts["dense"]
     assert "Nothing is saved" in texts["says"]
-    page, figure = explained("budget")
-    before = dict(figure.evaluate(TEXTS))["says"]
-    figure.locator(".cell:not(.narrow)").first.click()
-    after = dict(figure.evaluate(TEXTS))["says"]
-    bits, less = (float(said.partition(": ")[2].split()[0]) for said in (before, after))
-    assert less < bits
-    again = opened(browser, page.url).locator("figure[data-explain=budget]")
-    assert again.evaluate(TEXTS) == figure.evaluate(TEXTS)
-    figure.locator("select").select_option("allocated")
-    moved, least = re.findall(r"by (\d+)", dict(figure.evaluate(TEXTS))["says"])
-    assert moved == least
     page, figure = explained("width")
     zones = "f => [...f.querySelectorAll('.zone')].map(e => Number(e.getAttribute('width')))"
     slider = figure.locator("input[type=range]").first
